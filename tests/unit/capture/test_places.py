@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Callable
 
 import pytest
 
@@ -85,40 +86,34 @@ def of_python() -> None:
     F.mse_loss(X, X[:1])
 
 
-@pytest.mark.parametrize("level", ["torch", "aten"])
-def test_torch_warning_points_at_model_line(level: str) -> None:
+def warnings_of(function: Callable[[], object], level: str = "torch") -> list[warnings.WarningMessage]:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        recorded(of_python, level)
-    (warning,) = told
+        shown = warnings.showwarning
+        recorded(function, level)
+        assert warnings.showwarning is shown
+    return told
+
+
+@pytest.mark.parametrize("level", ["torch", "aten"])
+def test_torch_warning_points_at_model_line(level: str) -> None:
+    (warning,) = warnings_of(of_python, level)
     assert "Using a target size" in str(warning.message)
     assert (warning.filename, warning.lineno) == (__file__, inspect.getsourcelines(of_python)[1] + 1)
 
 
-def test_warning_of_forwarding_frame_points_at_model() -> None:
+@pytest.mark.parametrize(
+    ("place", "expected"), [((watching.__file__, 1), __file__), (("elsewhere.py", 7), "elsewhere.py")]
+)
+def test_warning_of_forwarding_frame_points_at_model(place: tuple[str, int], expected: str) -> None:
     """As those of C++ are, which know the running frame alone; torch gives most of them once in a process."""
 
-    def warned(*_: object, **__: object) -> object:
-        warnings.warn_explicit("once", UserWarning, watching.__file__, 1)
-        return X
-
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        shown = warnings.showwarning
-        recorded(lambda: warned())
-        assert warnings.showwarning is shown
-    (warning,) = told
-    assert warning.filename == __file__
-
-
-def test_model_warning_keeps_its_line() -> None:
     def warned() -> None:
-        warnings.warn_explicit("mine", UserWarning, "elsewhere.py", 7)
+        warnings.warn_explicit("once", UserWarning, *place)
 
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        recorded(warned)
-    assert [(each.filename, each.lineno) for each in told] == [("elsewhere.py", 7)]
+    (warning,) = warnings_of(lambda: warned())
+    assert warning.filename == expected
+    assert expected == __file__ or warning.lineno == place[1]
 
 
 def test_model_keeps_its_showwarning() -> None:

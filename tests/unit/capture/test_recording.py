@@ -9,7 +9,7 @@ from texts import says
 
 torch = pytest.importorskip("torch")
 
-from capture_kit import call_of, entries_of, recorded  # noqa: E402
+from capture_kit import Recorder, call_of, entries_of, recorded  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -53,41 +53,36 @@ def test_a_tensor_that_is_given_twice_is_noted() -> None:
     assert says(case["description"], "capture.the_same_tensor_several")
 
 
-def test_autocast_is_noted() -> None:
+def under_autocast(function: Callable[[], object], level: str = "torch") -> Recorder:
     def run() -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            X @ X.mT
+            function()
 
-    assert "under autocast" in recorded(run).cases()[-1]["description"]
+    return recorded(run, level)
+
+
+def test_autocast_is_noted() -> None:
+    assert "under autocast" in under_autocast(lambda: X @ X.mT).cases()[-1]["description"]
 
 
 def test_what_only_autocast_makes_legal_is_left_out() -> None:
     """A linear layer behind another one gets bfloat16 and has weights in float32; no case is run under autocast."""
     layers = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
-
-    def run() -> None:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            layers(X)
-
-    recorder = recorded(run)
+    recorder = under_autocast(lambda: layers(X))
     assert [case["name"] for case in recorder.cases()] == ["linear.1", "relu.1"]
     ((name, reason),) = recorder.left_out
     assert name == "torch.nn.functional.linear"
     assert "without autocast" in reason
     assert "--level aten" in reason
-    aten = recorded(run, "aten")
+    aten = under_autocast(lambda: layers(X), "aten")
     assert not aten.left_out
     assert [case["op"] for case in aten.cases()].count("torch.ops.aten.addmm.default") == 2
 
 
 def test_autocast_of_tensors_without_values_is_seen_too() -> None:
     weight, given = torch.empty(4, 3, device="meta"), torch.empty(2, 3, device="meta")
-
-    def run() -> None:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            torch.nn.functional.linear(given, weight)
-
-    assert [case["name"] for case in recorded(run).cases()] == ["linear.1"]
+    recorder = under_autocast(lambda: torch.nn.functional.linear(given, weight))
+    assert [case["name"] for case in recorder.cases()] == ["linear.1"]
 
 
 @pytest.mark.parametrize(

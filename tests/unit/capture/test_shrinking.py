@@ -16,6 +16,18 @@ def T(*shape: int, **more: Any) -> dict[str, Any]:
     return {"tensor": {"shape": list(shape), "dtype": "float32", **more}}
 
 
+def I(*shape: int, **more: Any) -> dict[str, Any]:  # noqa: E743
+    return T(*shape, dtype="int64", **more)
+
+
+def data(*values: Any) -> dict[str, Any]:
+    return {"init": "data", "init_args": list(values)}
+
+
+def drawn(low: int, high: int) -> dict[str, Any]:
+    return {"init": "randint", "init_args": {"low": low, "high": high}}
+
+
 def V(*values: Any) -> list[dict[str, Any]]:
     return [{"value": value} for value in values]
 
@@ -84,98 +96,63 @@ def test_the_layout_stays_of_its_kind(before: dict[str, Any], after: dict[str, A
     assert entry["inputs"] == [{"tensor": {**after, "dtype": "float32"}}]
 
 
-def test_call_with_fitting_mask_keeps_sizes() -> None:
-    mask = {"shape": [200], "dtype": "bool", "init": "data", "init_args": [1] * 70 + [0] * 130}
-    entry = {"op": "torch.setitem", "inputs": [T(200), {"tensor": mask}, T(70)]}
-    assert shrink_entry(entry, 64) == (entry, {})
-
-
 def test_what_cannot_be_made_is_never_written() -> None:
     """Every step is a call that torch accepts, whatever the sizes."""
-    entry = {"op": "torch.Tensor.view", "inputs": [T(96, 97), *V(97, 96)]}
-    found, _ = shrink_entry(entry, 16)
-    shape = found["inputs"][0]["tensor"]["shape"]
-    torch.empty(shape).view(found["inputs"][1]["value"], found["inputs"][2]["value"])
-
-
-def test_shrunk_written_values_become_random() -> None:
-    tensor = {"shape": [60], "dtype": "int64", "init": "data", "init_args": list(range(5, 65))}
-    entry, _ = shrink_entry({"op": "torch.abs", "inputs": [{"tensor": tensor}]}, 16)
-    assert entry["inputs"] == [
-        {"tensor": {"shape": [15], "dtype": "int64", "init": "randint", "init_args": {"low": 5, "high": 65}}}
-    ]
-
-
-def test_integers_without_elements_are_filled_as_integers_are() -> None:
-    empty = {"shape": [0, 4096], "dtype": "int64", "init": "data", "init_args": []}
-    made, _ = shrink_entry({"op": "torch.neg", "inputs": [{"tensor": empty}]}, 64)
-    assert made["inputs"] == [{"tensor": {"shape": [0, 64], "dtype": "int64"}}]
-
-
-def test_shrinking_keeps_elements() -> None:
-    """Positions of a slice that are not divided with the size would lie behind its end."""
-    slices = {"op": "torch.ops.aten.slice.Tensor", "inputs": [T(32, 64), *V(0, 12, 16)]}
-    entry, became = shrink_entry(slices, 8)
-    assert entry["inputs"] == [T(16, 8), *V(0, 12, 16)]
-    assert became == {32: 16, 64: 8}
-
-
-def test_plane_positions_stay_within_shrunk_plane() -> None:
-    indices = {"shape": [2, 4, 16, 16], "dtype": "int64", "init": "randint", "init_args": {"low": 0, "high": 1024}}
-    unpool = {
-        "op": "torch.ops.aten.max_unpool2d.default",
-        "inputs": [T(2, 4, 16, 16), {"tensor": indices}, *V([32, 32])],
-    }
-    classes = {"shape": [4, 1, 11], "dtype": "int64", "init": "randint", "init_args": {"low": 0, "high": 9}}
-    loss = {"op": "torch.ops.aten.nll_loss2d_forward.default",
-            "inputs": [T(4, 9, 1, 11), {"tensor": classes}, *V(None, 0, -100)]}  # fmt: skip
-    for entry, places in ((unpool, 256), (loss, 8)):
-        made, _ = shrink_entry(entry, 8)
-        assert made["inputs"][1]["tensor"]["init_args"] == {"low": 0, "high": places}
-
-
-def test_shrunk_call_refused_by_kernel_is_dropped() -> None:
-    """Torch tells the size of this transform from its last argument alone; the kernel asks for half of it and one."""
-    inverse = {
-        "op": "torch.ops.aten._fft_c2r.default",
-        "inputs": [T(6, 33, dtype="complex64"), *V([1], 2, 64)],
-    }
-    entry, became = shrink_entry(inverse, 8)
-    assert entry["inputs"] == inverse["inputs"]
-    assert became == {}
-
-
-def test_candidate_is_tried_with_its_fill() -> None:
-    """A matrix of one number could not be inverted, and positions of an embedding lie within it."""
-    entry, became = shrink_entry({"op": "torch.linalg.inv", "inputs": [T(64, 64)]}, 8)
-    assert (entry["inputs"], became) == ([T(8, 8)], {64: 8})
-    ids = {"shape": [40], "dtype": "int64", "init": "randint", "init_args": {"low": 3, "high": 900}}
-    entry, _ = shrink_entry({"op": "torch.nn.functional.embedding", "inputs": [{"tensor": ids}, T(1000, 64)]}, 8)
-    assert entry["inputs"][1] == T(8, 8)
-
-
-DATA = {"init": "data", "init_args": [[1, 0, 1], [1, 0, 1]]}
+    found, _ = shrink_entry({"op": VIEW, "inputs": [T(96, 97), *V(97, 96)]}, 16)
+    tensor, *sizes = found["inputs"]
+    torch.empty(tensor["tensor"]["shape"]).view(*(each["value"] for each in sizes))
 
 
 @pytest.mark.parametrize(
-    ("kind", "more"),
-    [(kind, {}) for kind in ("float32", "int64", "bool", "complex64")]
-    + [(kind, DATA) for kind in ("float32", "int64", "bool")],
+    ("op", "inputs", "places"),
+    [
+        ("max_unpool2d", [T(2, 4, 16, 16), I(2, 4, 16, 16, **drawn(0, 1024)), *V([32, 32])], 256),
+        ("nll_loss2d_forward", [T(4, 9, 1, 11), I(4, 1, 11, **drawn(0, 9)), *V(None, 0, -100)], 8),
+    ],
 )
+def test_positions_stay_within_shrunk_plane(op: str, inputs: list[dict[str, Any]], places: int) -> None:
+    made, _ = shrink_entry({"op": f"torch.ops.aten.{op}.default", "inputs": inputs}, 8)
+    assert made["inputs"][1]["tensor"]["init_args"] == {"low": 0, "high": places}
+
+
+def test_candidate_is_tried_with_its_fill() -> None:
+    """Positions of an embedding lie within it."""
+    inputs = [I(40, **drawn(3, 900)), T(1000, 64)]
+    entry, _ = shrink_entry({"op": "torch.nn.functional.embedding", "inputs": inputs}, 8)
+    assert entry["inputs"][1] == T(8, 8)
+
+
+HALF = T(6, 33, dtype="complex64")
+KEPT_MASK = {"tensor": {"shape": [200], "dtype": "bool", **data(*[1] * 70, *[0] * 130)}}
+OFFSETS = [I(40, **drawn(0, 64)), T(64, 64, init="randn"), I(20, **data(*range(0, 40, 2)))]
+
+
+@pytest.mark.parametrize(
+    ("op", "limit", "inputs", "wanted", "became"),
+    [
+        # values of a tensor that is divided become random
+        ("abs", 16, [I(60, **data(*range(5, 65)))], [I(15, **drawn(5, 65))], {60: 15}),
+        # integers without elements are filled as integers are
+        ("neg", 64, [I(0, 4096, **data())], [I(0, 64)], {4096: 64}),
+        # positions of a slice that are not divided with the size would lie behind its end
+        ("ops.aten.slice.Tensor", 8, [T(32, 64), *V(0, 12, 16)], [T(16, 8), *V(0, 12, 16)], {32: 16, 64: 8}),
+        # a matrix of one number could not be inverted
+        ("linalg.inv", 8, [T(64, 64)], [T(8, 8)], {64: 8}),
+        # a mask that fits the values, and offsets
+        ("setitem", 64, [T(200), KEPT_MASK, T(70)], [T(200), KEPT_MASK, T(70)], {}),
+        ("nn.functional.embedding_bag", 16, OFFSETS, OFFSETS, {}),
+        # torch tells the size of this transform from its last argument alone; the kernel asks for half of it and one
+        ("ops.aten._fft_c2r.default", 8, [HALF, *V([1], 2, 64)], [HALF, *V([1], 2, 64)], {}),
+    ],
+)
+def test_sizes_stay_legal(op: str, limit: int, inputs: Any, wanted: Any, became: dict[int, int]) -> None:
+    entry = {"op": f"torch.{op}", "inputs": inputs}
+    assert shrink_entry(entry, limit) == ({**entry, "inputs": wanted}, became)
+
+
+@pytest.mark.parametrize("more", [{}, data([1, 0, 1], [1, 0, 1])])
+@pytest.mark.parametrize("kind", ["float32", "int64", "bool", "complex64"])
 def test_expanded_layout_is_tried(kind: str, more: dict[str, Any]) -> None:
     repeated = {"tensor": {"shape": [2, 3], "dtype": kind, "stride": [0, 1], **more}}
     entry, became = shrink_entry({"op": "torch.add", "inputs": [repeated, T(64, 2, 3)]}, 8)
     assert (entry["inputs"], became) == ([repeated, T(8, 2, 3)], {64: 8})
-
-
-def test_a_call_of_offsets_keeps_its_sizes() -> None:
-    offsets = {"shape": [20], "dtype": "int64", "init": "data", "init_args": list(range(0, 40, 2))}
-    entry = {
-        "op": "torch.nn.functional.embedding_bag",
-        "inputs": [
-            {"tensor": {"shape": [40], "dtype": "int64", "init": "randint", "init_args": {"low": 0, "high": 64}}},
-            {"tensor": {"shape": [64, 64], "dtype": "float32", "init": "randn"}},
-            {"tensor": offsets},
-        ],
-    }
-    assert shrink_entry(entry, 16)[0] == entry

@@ -112,15 +112,36 @@ def test_masks_are_written_or_random_with_note() -> None:
     assert says(case["description"], "capture.input_is_mask_drawn")
 
 
-def test_counting_mask_is_written_or_left_out() -> None:
-    x, mask = torch.rand(5000), torch.arange(5000) < 70
-    short, few = x[:200], mask[:200]
+X, MASK, NONE = torch.rand(5000), torch.arange(5000) < 70, torch.zeros(4, dtype=torch.bool)
+FOUR, EMPTY, EDGES, LARGE = torch.rand(4), torch.rand(0), torch.tensor([0.25, 0.5, 0.75]), torch.eye(65)
+WHOLE, IRREPLACEABLE = torch.rand(4, 6), "random values cannot replace"
+PART, END = WHOLE[:, :3], WHOLE[1:]
+
+
+def test_counting_mask_is_written() -> None:
+    short, few = X[:200], MASK[:200]
     assert sum(entry_of(lambda: short[few])["inputs"][1]["tensor"]["init_args"]) == 70
-    recorder = recorded(lambda: x[mask])
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "why"),
+    [
+        (lambda: X[MASK], "Tensor.__getitem__", "a mask of 5,000 elements, too many to be written"),
+        (lambda: FOUR[NONE], "Tensor.__getitem__", "choose no element"),
+        (lambda: FOUR.__setitem__(NONE, 1.0), "Tensor.__setitem__", "choose no element"),
+        (lambda: PART.as_strided((4, 6), (6, 1)), "Tensor.as_strided", "reach beyond the tensor"),
+        (lambda: torch.as_strided(END, (2, 2), (6, 1), storage_offset=0), "as_strided", "reach beyond the tensor"),
+        (lambda: torch.as_strided(END, (2, 2), (6, 1), 7), "as_strided", "reach beyond the tensor"),
+        (lambda: WHOLE[:, 6:], "getitem", "return no elements"),
+        (lambda: torch.linalg.cholesky(LARGE), "linalg.cholesky", f"a matrix or offsets that {IRREPLACEABLE}"),
+    ],
+)
+def test_call_is_left_out_for_its_values(function: Callable[[], object], name: str, why: str) -> None:
+    recorder = recorded(function)
     assert recorder.cases() == []
-    ((name, reason),) = recorder.left_out
-    assert name == "torch.Tensor.__getitem__"
-    assert says(reason, "capture.mask_of_elements_too")
+    ((left_out, reason),) = recorder.left_out
+    assert left_out == f"torch.{name}"
+    assert why in reason
 
 
 def test_counts_keep_their_sum() -> None:
@@ -143,19 +164,11 @@ def test_edges_ascend_as_those_of_the_model(function: Callable[[], object], plac
     assert case["inputs"][1 - place]["tensor"]["init"] == "rand"
 
 
-EMPTY = torch.rand(0)
-EDGES = torch.tensor([0.25, 0.5, 0.75])
-
-
-def test_all_false_mask_is_random_or_left_out() -> None:
+def test_all_false_mask_is_random() -> None:
     """What changes nothing is refused when it is run."""
-    x, none = torch.rand(4), torch.zeros(4, dtype=torch.bool)
-    (case,) = recorded(lambda: x.masked_fill(none, 1.0)).cases()
+    (case,) = recorded(lambda: FOUR.masked_fill(NONE, 1.0)).cases()
     assert "init" not in case["inputs"][1]["tensor"]
     assert says(case["description"], "capture.in_the_model_of")
-    recorder = recorded(lambda: (x[none], x.__setitem__(none, 1.0)))  # type: ignore[func-returns-value]
-    assert recorder.cases() == []
-    assert all("choose no element" in reason for _, reason in recorder.left_out)
 
 
 def test_attention_mask_is_written_out() -> None:
@@ -166,34 +179,22 @@ def test_attention_mask_is_written_out() -> None:
     assert case["kwmap"]["attn_mask"]["tensor"]["init_args"][1][:3] == [1, 1, 0]
 
 
-def test_view_beyond_tensor_is_left_out() -> None:
+@pytest.mark.parametrize(
+    ("function", "op"),
+    [
+        (lambda: PART.as_strided((4, 2), (6, 2)), "torch.Tensor.as_strided"),
+        (lambda: torch.as_strided(WHOLE, (2, 2), (6, 1), 3), "torch.as_strided"),
+        (lambda: torch.as_strided(END, (2, 2), (6, 1)), "torch.as_strided"),
+    ],
+)
+def test_view_within_tensor_is_a_case(function: Callable[[], object], op: str) -> None:
     """A case has the memory between the first and the last element of its tensors alone."""
-    whole = torch.rand(4, 6)
-    part, end = whole[:, :3], whole[1:]
-    assert entry_of(lambda: part.as_strided((4, 2), (6, 2)))["op"] == "torch.Tensor.as_strided"
-    assert entry_of(lambda: torch.as_strided(whole, (2, 2), (6, 1), 3))["op"] == "torch.as_strided"
-    assert entry_of(lambda: torch.as_strided(end, (2, 2), (6, 1)))["op"] == "torch.as_strided"
-    for beyond in (
-        lambda: part.as_strided((4, 6), (6, 1)),
-        lambda: torch.as_strided(end, (2, 2), (6, 1), storage_offset=0),
-        lambda: torch.as_strided(end, (2, 2), (6, 1), 7),
-    ):
-        recorder = recorded(beyond)
-        assert recorder.cases() == []
-        assert all("reach beyond the tensor" in reason for _, reason in recorder.left_out)
+    assert entry_of(function)["op"] == op
 
 
 def test_an_empty_tensor_beside_others_has_a_fill() -> None:
     (first, _) = entry_of(lambda: torch.cat([EMPTY, EDGES]))["inputs"][0]["tensor_list"]
     assert (first["shape"], first["init"]) == ([0], "randn")
-
-
-def test_what_has_no_elements_is_left_out() -> None:
-    x = torch.rand(3, 4)
-    recorder = recorded(lambda: x[:, 4:])
-    assert recorder.cases() == []
-    ((_, reason),) = recorder.left_out
-    assert "return no elements" in reason
 
 
 def test_a_keyword_called_shape_is_no_tensor() -> None:
@@ -209,16 +210,8 @@ def test_a_type_of_python_is_a_dtype(kind: type, name: str) -> None:
 
 def test_structured_matrix_is_written_out() -> None:
     matrix = torch.eye(2) * 4
-    assert entry_of(lambda: torch.linalg.cholesky(matrix))["inputs"][0]["tensor"]["init_args"] == [
-        [4.0, 0.0],
-        [0.0, 4.0],
-    ]
-    recorder = recorded(lambda: torch.linalg.cholesky(LARGE))
-    assert recorder.cases() == []
-    assert any("a matrix or offsets that random values cannot replace" in reason for _, reason in recorder.left_out)
-
-
-LARGE = torch.eye(65)
+    (entry,) = entry_of(lambda: torch.linalg.cholesky(matrix))["inputs"]
+    assert entry["tensor"]["init_args"] == [[4.0, 0.0], [0.0, 4.0]]
 
 
 @pytest.mark.parametrize(
@@ -246,7 +239,7 @@ OFFSETS = torch.arange(0, 303, 3)
 def test_long_offsets_are_left_out() -> None:
     many, rows, first = torch.arange(5000), torch.rand(7, 3), torch.tensor([0])
     recorder = recorded(lambda: torch.nn.functional.embedding_bag(many * 0, rows, many))
-    assert any("offsets that random values cannot replace" in reason for _, reason in recorder.left_out)
+    assert any(f"offsets that {IRREPLACEABLE}" in reason for _, reason in recorder.left_out)
     positions = many % 7
     drawn = entry_of(lambda: torch.nn.functional.embedding_bag(positions, rows, first))
     assert drawn["inputs"][0]["tensor"]["init"] == "randint"

@@ -21,9 +21,7 @@ from optest.clib.library_report import inspect
 
 SOURCE = Path(__file__).parents[3] / "examples" / "c_library"
 
-pytestmark = [
-    pytest.mark.cxx,
-]
+pytestmark = pytest.mark.cxx
 
 
 def declared_faults():
@@ -84,11 +82,7 @@ def test_conversions_match_every_pattern_and_tie(conversions, dtype):
     lower = np.arange(infinity, dtype=np.uint16)
     even = lower + (lower & 1)
     for sign, bit in ((1.0, 0), (-1.0, 0x8000)):
-        for given, rounded in (
-            (ties, even),
-            (np.nextafter(ties, np.inf), lower + 1),
-            (np.nextafter(ties, 0), lower),
-        ):
+        for given, rounded in ((ties, even), (np.nextafter(ties, np.inf), lower + 1), (np.nextafter(ties, 0), lower)):
             got = converted(conversions, f"{dtype}_of_double", sign * given, np.uint16)
             np.testing.assert_array_equal(got, rounded | bit)
     extremes = np.array([5e-324, -1e-310, 1e308, -np.inf, -0.0])

@@ -95,12 +95,9 @@ def test_unfit_file_is_reported(root: Path) -> None:
 
 
 def test_unresolved_dependency_has_loader_message(build_library, root: Path) -> None:
-    build_library(
-        "int only_first(void); int f(void) { return only_first(); }",
-        name="libneeds.so",
-        folder=root / "lib",
-        flags=("-L", str(root / "lib"), "-Wl,--no-as-needed", "-lfirst"),
-    )
+    flags = ("-L", str(root / "lib"), "-Wl,--no-as-needed", "-lfirst")
+    source = "int only_first(void); int f(void) { return only_first(); }"
+    build_library(source, name="libneeds.so", folder=root / "lib", flags=flags)
     (root / "lib" / "libfirst.so").unlink()
     with refusal(Unavailable, "ffi.the_loader_says_libfirst"):
         open_library("needs", root=root)
@@ -108,17 +105,11 @@ def test_unresolved_dependency_has_loader_message(build_library, root: Path) -> 
 
 def test_last_library_is_loaded_first(build_library, tmp_path: Path) -> None:
     """An operator library finds its runtime, which the loader would not find, because it is there already."""
-    runtime = build_library(
-        "int only_rt(void) { return 7; }", name="librt7.so", folder=tmp_path, flags=("-Wl,-soname,librt7.so",)
-    )
-    build_library(
-        "int only_rt(void); int op(void) { return only_rt(); }",
-        name="libop7.so",
-        folder=tmp_path,
-        flags=("-Wl,--no-as-needed", str(runtime)),
-    )
-    library = open_library(["op7", "rt7"], root=tmp_path)
-    assert library.symbol("op")() == 7
+    source, flags = "int only_rt(void) { return 7; }", ("-Wl,-soname,librt7.so",)
+    runtime = build_library(source, name="librt7.so", folder=tmp_path, flags=flags)
+    source, flags = "int only_rt(void); int op(void) { return only_rt(); }", ("-Wl,--no-as-needed", str(runtime))
+    build_library(source, name="libop7.so", folder=tmp_path, flags=flags)
+    assert open_library(["op7", "rt7"], root=tmp_path).symbol("op")() == 7
 
 
 def test_symbols_do_not_share_their_signatures(root: Path) -> None:
@@ -136,12 +127,15 @@ def test_elf_file_lists_exports(root: Path) -> None:
     assert not exported_names(str(root / "cut"))
 
 
-def test_file_names_follow_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_names_follow_the_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert file_name("infiniop") == "libinfiniop.so"
-    monkeypatch.setattr(sys, "platform", "win32")
-    assert file_name("infiniop") == "infiniop.dll"
     monkeypatch.setattr(sys, "platform", "darwin")
     assert file_name("infiniop") == "libinfiniop.dylib"
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert file_name("infiniop") == "infiniop.dll"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "infiniop.dll").touch()
+    assert find_library("infiniop", root=tmp_path) == str(tmp_path / "bin" / "infiniop.dll")
 
 
 def test_nothing_is_loaded_at_import(tmp_path: Path) -> None:

@@ -39,20 +39,24 @@ def layouts(draw: st.DrawFn, *, least: int = 0) -> TensorSpec:
     return TensorSpec(dtype=kind, shape=shape, strides=strides, offset=offset)
 
 
+def int16(shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> TensorSpec:
+    return TensorSpec(dtype=dtype("int16"), shape=shape, strides=strides, offset=offset)
+
+
 placements = st.sampled_from(list(Placement) if sys.platform == "linux" else [Placement.HEAP])
 poisons = st.sampled_from(list(Poison))
 
 
+def slot_of(spec: TensorSpec, index: tuple[int, ...]) -> int:
+    strides = contiguous_strides(spec.shape) if spec.strides is None else spec.strides
+    return spec.offset + sum(axis * stride for axis, stride in zip(index, strides, strict=True))
+
+
 def bytes_of_elements(buffer: Buffer) -> set[int]:
     """Positions in the region's memory that belong to an element, computed one by one."""
-    spec = buffer.spec
-    size = spec.dtype.itemsize_bytes
-    strides = contiguous_strides(spec.shape) if spec.strides is None else spec.strides
-    positions: set[int] = set()
-    for index in np.ndindex(*spec.shape):
-        slot = spec.offset + sum(axis * stride for axis, stride in zip(index, strides, strict=True))
-        positions |= set(range(buffer.region.start + slot * size, buffer.region.start + (slot + 1) * size))
-    return positions
+    size = buffer.spec.dtype.itemsize_bytes
+    slots = {slot_of(buffer.spec, index) for index in np.ndindex(*buffer.spec.shape)}
+    return {buffer.region.start + slot * size + byte for slot in slots for byte in range(size)}
 
 
 @given(layouts(), placements, poisons, st.integers(0, 255))
@@ -99,10 +103,7 @@ def test_changed_element_is_reported_with_index(
     assert change.place == "element"
     assert change.index is not None
     assert len(change.index) == spec.rank
-    size = spec.dtype.itemsize_bytes
-    strides = contiguous_strides(spec.shape) if spec.strides is None else spec.strides
-    slot = spec.offset + sum(axis * stride for axis, stride in zip(change.index, strides, strict=True))
-    assert slot == (position - buffer.region.start) // size
+    assert slot_of(spec, change.index) == (position - buffer.region.start) // spec.dtype.itemsize_bytes
     assert buffer.address + change.byte == buffer.region.address + position
 
 
@@ -115,8 +116,7 @@ def test_only_unwritten_elements_are_reported(
     index = data.draw(st.tuples(*(st.integers(0, size - 1) for size in spec.shape)))
     value = data.draw(st.binary(min_size=spec.dtype.itemsize_bytes, max_size=spec.dtype.itemsize_bytes))
     for buffer in buffers:
-        element = np.frombuffer(value, np.uint8).view(buffer.array.dtype)[0]
-        buffer.array[index] = element
+        buffer.array[index] = np.frombuffer(value, np.uint8).view(buffer.array.dtype)[0]
     left = never_written(*buffers)
     assert left.shape == spec.shape
     assert not left[index]
@@ -183,51 +183,42 @@ def test_poisons_have_expected_values(kind) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "strides", "offset", "words"),
+    ("spec", "words"),
     [
-        ((2, 3), (1, 2), 0, "behind the end of out, behind element [1, 2]: "),
-        ((2, 3), (-3, 1), 3, "behind the end of out, behind element [0, 2]: "),
-        ((2, 3), (0, 1), 0, "behind the end of out, behind element [0, 2]: "),
-        ((), (), 0, "behind the end of out: "),
-        ((0, 3), (3, 1), 0, "behind the end of out: "),
+        (int16((2, 3), (1, 2)), "behind the end of out, behind element [1, 2]: "),
+        (int16((2, 3), (-3, 1), 3), "behind the end of out, behind element [0, 2]: "),
+        (int16((2, 3), (0, 1)), "behind the end of out, behind element [0, 2]: "),
+        (int16((), ()), "behind the end of out: "),
+        (int16((0, 3), (3, 1)), "behind the end of out: "),
     ],
     ids=["columns", "backwards", "stride 0", "one element", "empty"],
 )
-def test_change_outside_names_the_nearest_element(
-    shape: tuple[int, ...], strides: tuple[int, ...], offset: int, words: str
-) -> None:
-    spec = TensorSpec(dtype=dtype("int16"), shape=shape, strides=strides, offset=offset)
+def test_change_outside_names_the_nearest_element(spec: TensorSpec, words: str) -> None:
     buffer = Buffer.allocate(spec, name="out")
     buffer.region.memory[buffer.region.end] = 0
     assert f"memory was written 0 bytes {words}a5 became 00" == str(buffer.outside())
 
 
 def test_change_before_reversed_rows_names_last_row() -> None:
-    spec = TensorSpec(dtype=dtype("int16"), shape=(2, 3), strides=(-3, 1), offset=3)
-    buffer = Buffer.allocate(spec, name="out")
+    buffer = Buffer.allocate(int16((2, 3), (-3, 1), 3), name="out")
     buffer.region.memory[buffer.region.start - 1] = 0
     assert says(str(buffer.outside()), "ffi.byte_before_the_start")
 
 
-def test_change_is_located(capsys: pytest.CaptureFixture[str]) -> None:
-    spec = TensorSpec(dtype=dtype("float32"), shape=(2, 3), strides=(4, 1))
-    buffer = Buffer.allocate(spec, name="out")
+def test_change_is_located() -> None:
+    buffer = Buffer.allocate(TensorSpec(dtype=dtype("float32"), shape=(2, 3), strides=(4, 1)), name="out")
+    start, end, gap = buffer.region.start, buffer.region.end, "a5 a5 a5 a5 became 00 a5 a5 a5"
     for position, words in (
-        (buffer.region.start - 8, "8 bytes before the start of out, before element [0, 0]: a5 became 00"),
-        (buffer.region.end + 5, "5 bytes behind the end of out, behind element [1, 2]: a5 became 00"),
-        (
-            buffer.region.start + 12,
-            "in a gap between the elements of out, behind element [0, 2], at byte 12: a5 a5 a5 a5 became 00 a5 a5 a5",
-        ),
+        (start - 8, "8 bytes before the start of out, before element [0, 0]: a5 became 00"),
+        (end + 5, "5 bytes behind the end of out, behind element [1, 2]: a5 became 00"),
+        (start + 12, f"in a gap between the elements of out, behind element [0, 2], at byte 12: {gap}"),
     ):
         buffer.region.memory[position] = 0
         assert says_exactly(str(buffer.outside()), "ffi.memory_was_written", words=words)
         buffer.region.memory[position] = 0xA5
     values = buffer.array.copy()
-    buffer.array[1, 0] = 1.0
-    buffer.array[1, 2] = 1.0
-    text = str(buffer.mutated(values))
-    assert says_exactly(text, "ffi.memory_was_written_in")
+    buffer.array[1, [0, 2]] = 1.0
+    assert says_exactly(str(buffer.mutated(values)), "ffi.memory_was_written_in")
 
 
 @linux

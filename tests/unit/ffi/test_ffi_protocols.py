@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from optest.clib.library_report import find_operators
 
-
-def test_camel_and_snake_case() -> None:
-    camel = ["xCreateAddDescriptor", "xGetAddWorkspaceSize", "xAdd", "xDestroyAddDescriptor"]
-    snake = ["y_create_add_descriptor", "y_get_add_workspace_size", "y_add", "y_destroy_add_descriptor"]
-    assert find_operators(camel)["Add"].workspace == "xGetAddWorkspaceSize"
-    operators = find_operators(snake)["add"]
-    assert msgspec.structs.astuple(operators) == tuple(snake)
+PATTERNS = {"create": "new{name}", "workspace": "{name}Bytes", "run": "run{name}", "destroy": "end{name}"}
+CREATE, DESTROY = "xCreateAddDescriptor", "xDestroyAddDescriptor"
+CAMEL = f"{CREATE} xGetAddWorkspaceSize xAdd {DESTROY}"
+SNAKE = "y_create_add_descriptor y_get_add_workspace_size y_add y_destroy_add_descriptor"
 
 
-def test_operator_needs_run_and_destroy() -> None:
-    assert find_operators(["xCreateAddDescriptor", "xAdd"]) == {}
-    assert find_operators(["xCreateAddDescriptor", "xDestroyAddDescriptor"]) == {}
-    assert find_operators(["xCreateTensorDescriptor", "xDestroyTensorDescriptor", "xAdd"]) == {}
-
-
-def test_workspace_function_is_optional() -> None:
-    operators = find_operators(["xCreateAddDescriptor", "xAdd", "xDestroyAddDescriptor"])
-    assert operators["Add"].workspace == ""
-
-
-def test_explicit_patterns() -> None:
-    patterns = {"create": "new{name}", "workspace": "{name}Bytes", "run": "run{name}", "destroy": "end{name}"}
-    names = ["newAdd", "runAdd", "endAdd", "AddBytes", "newSub", "runSub", "endSub", "new", "newMul", "runMul"]
-    operators = find_operators(names, patterns)
-    assert list(operators) == ["Add", "Sub"]
-    assert operators["Add"].workspace == "AddBytes"
-    assert operators["Sub"].workspace == ""
-
-
-def test_other_words_for_run() -> None:
-    assert find_operators(["xCreateAddDesc", "xExecuteAdd", "xDestroyAddDesc"])["Add"].run == "xExecuteAdd"
+@pytest.mark.parametrize(
+    ("names", "patterns", "expected"),
+    [
+        (CAMEL, None, {"Add": CAMEL}),
+        (SNAKE, None, {"add": SNAKE}),
+        (f"{CREATE} xAdd {DESTROY}", None, {"Add": f"{CREATE}  xAdd {DESTROY}"}),
+        ("xCreateAddDesc xExecuteAdd xDestroyAddDesc", None, {"Add": "xCreateAddDesc  xExecuteAdd xDestroyAddDesc"}),
+        (f"{CREATE} xAdd", None, {}),
+        (f"{CREATE} {DESTROY}", None, {}),
+        ("xCreateTensorDescriptor xDestroyTensorDescriptor xAdd", None, {}),
+        (
+            "newAdd runAdd endAdd AddBytes newSub runSub endSub new newMul runMul",
+            PATTERNS,
+            {"Add": "newAdd AddBytes runAdd endAdd", "Sub": "newSub  runSub endSub"},
+        ),
+    ],
+    ids=["camel", "snake", "no-workspace", "other-words", "no-destroy", "no-run", "tensor", "patterns"],
+)
+def test_operators_are_detected(names: str, patterns: dict[str, str] | None, expected: dict[str, str]) -> None:
+    """What is expected of an operator are its functions: create, workspace ("" for none), run and destroy."""
+    found = find_operators(names.split(), *([patterns] if patterns else []))
+    functions = [(name, " ".join(msgspec.structs.astuple(each))) for name, each in found.items()]
+    assert functions == list(expected.items())

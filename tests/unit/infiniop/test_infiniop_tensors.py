@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from optest.spec import dtype as dtype_called
 
 CPU = InfiniDeviceEnum.CPU
 F32 = InfiniDtype.F32
+SQUARE = np.arange(4, dtype=np.float32).reshape(2, 2)
 DTYPES = [dt for dt in InfiniDtype if dt is not InfiniDtype.INVALID]
 DRAWN = [mode for mode in MODES if mode not in (*GIVEN_MODES, "empty")]
 LAYOUTS = [
@@ -63,11 +65,7 @@ def test_ones_and_zeros_have_their_values(dt: InfiniDtype) -> None:
 _PACKED = (InfiniDtype.C16, InfiniDtype.C32)
 
 
-@given(
-    shape=st.lists(st.integers(0, 4), max_size=3),
-    data=st.data(),
-    dt=st.sampled_from(DTYPES),
-)
+@given(shape=st.lists(st.integers(0, 4), max_size=3), data=st.data(), dt=st.sampled_from(DTYPES))
 def test_logical_and_physical_agree_for_any_strides(shape: list[int], data: st.DataObject, dt: InfiniDtype) -> None:
     strides = [data.draw(st.integers(-6, 6)) for _ in shape]
     tensor = TestTensor(shape, strides, dt, CPU)
@@ -164,12 +162,6 @@ def test_randint_scale_and_bias() -> None:
     assert values((2,), InfiniDtype.I64, "ones", scale=2**62, bias=-1) == [2**62 - 1] * 2
     assert values((1,), InfiniDtype.C32, "zeros", bias=1 + 2j) == [1 + 2j]
     assert values((), InfiniDtype.I64, "ones", scale=2.0) == 2
-    with refusal(UsageError, "infiniop.value_at_is_but"):
-        TestTensor((2,), None, InfiniDtype.U8, CPU, mode="ones", bias=255)
-    with refusal(UsageError, "infiniop.is_but_should_be_an"):
-        TestTensor((2,), None, InfiniDtype.I8, CPU, mode="ones", scale=0.5)
-    with refusal(UsageError, "infiniop.is_but_should_be_from"):
-        TestTensor((2,), None, InfiniDtype.BOOL, CPU, mode="ones", bias=1)
 
 
 @pytest.mark.parametrize("mode", ["random", "randint"])
@@ -187,9 +179,10 @@ def test_scalar_types_have_expected_ids() -> None:
 
 
 def test_float8_mode_has_same_values_everywhere() -> None:
-    eight = TestTensor((50,), None, InfiniDtype.F8, CPU, mode="float8_e4m3fn", seed=2).logical_array()
-    codes = TestTensor((50,), None, InfiniDtype.U8, CPU, mode="float8_e4m3fn", seed=2).logical_array()
-    wide = TestTensor((50,), None, F32, CPU, mode="float8_e4m3fn", seed=2).logical_array()
+    eight, codes, wide = (
+        TestTensor((50,), None, dt, CPU, mode="float8_e4m3fn", seed=2).logical_array()
+        for dt in (InfiniDtype.F8, InfiniDtype.U8, F32)
+    )
     assert eight.tobytes() == codes.tobytes()
     assert np.array_equal(widen(eight), wide)
 
@@ -218,30 +211,28 @@ def test_manual_values_keep_bits_and_lists_round() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "strides", "dt", "values", "message"),
+    ("shape", "dt", "options", "message"),
     [
-        ((2,), None, F32, np.ones(3, np.float32), "values have the shape 3, expected 2"),
-        ((2, 2), (0, 1), F32, np.arange(4, dtype=np.float32).reshape(2, 2), "differ between elements that share"),
-        ((2,), None, InfiniDtype.U8, [1, 256], r"value at \[1\] is 256, expected a value from 0 to 255"),
-        ((2,), None, InfiniDtype.I8, [1, 0.5], "is 0.5, expected an integer"),
-        ((2,), None, F32, None, "which needs values; pass set_tensor"),
-        ((2,), (1, 1), F32, [1.0], "strides .* have 2 entries, expected 1"),
+        ((2,), F32, {"set_tensor": np.ones(3, np.float32)}, "values have the shape 3, expected 2"),
+        ((2, 2), F32, {"strides": (0, 1), "set_tensor": SQUARE}, "differ between elements that share"),
+        ((2,), InfiniDtype.U8, {"set_tensor": [1, 256]}, r"value at \[1\] is 256, expected a value from 0 to 255"),
+        ((2,), InfiniDtype.I8, {"set_tensor": [1, 0.5]}, "is 0.5, expected an integer"),
+        ((2,), F32, {"mode": "manual"}, "which needs values; pass set_tensor"),
+        ((2,), F32, {"strides": (1, 1), "set_tensor": [1.0]}, "strides .* have 2 entries, expected 1"),
+        ((2,), InfiniDtype.U8, {"mode": "ones", "bias": 255}, r"value at \[0\] is 256, expected a value from 0 to 255"),
+        ((2,), InfiniDtype.I8, {"mode": "ones", "scale": 0.5}, r"is 0\.5, expected an integer to store as int8"),
+        ((2,), InfiniDtype.BOOL, {"mode": "ones", "bias": 1}, "is 2, expected a value from 0 to 1"),
+        ((4,), F32, {"strides": (-1,), "offset": 1}, "before the storage, expected an offset of at least 3"),
+        ((4,), F32, {"mode": "randon"}, r"unknown mode 'randon'; did you mean 'random'\?"),
+        ((4,), 99, {}, "unknown InfiniDtype '99'"),
+        ((4,), 0, {}, "dtype is INVALID"),
     ],
 )
-def test_misfit_values_are_refused(shape, strides, dt, values, message) -> None:
-    with pytest.raises(UsageError, match=message):
-        TestTensor(shape, strides, dt, CPU, mode="manual", set_tensor=values)
-
-
-def test_invalid_offset_mode_and_dtype_are_refused() -> None:
-    with refusal(UsageError, "infiniop.before_the_storage_but"):
-        TestTensor((4,), (-1,), F32, CPU, offset=1)
-    with refusal(UnknownName, "infiniop.unknown_mode_randon_did"):
-        TestTensor((4,), None, F32, CPU, mode="randon")
-    with pytest.raises(UnknownName, match="unknown InfiniDtype '99'"):
-        TestTensor((4,), None, 99, CPU)
-    with pytest.raises(UsageError, match="dtype is INVALID"):
-        TestTensor((4,), None, 0, CPU)
+def test_misfit_values_are_refused(shape: tuple[int, ...], dt: Any, options: dict[str, Any], message: str) -> None:
+    options = {"mode": "manual", **options} if "set_tensor" in options else options
+    error = UnknownName if message.startswith("unknown") else UsageError
+    with pytest.raises(error, match=message):
+        TestTensor(shape, options.pop("strides", None), dt, CPU, **options)
 
 
 @pytest.mark.parametrize("dt", DTYPES, ids=lambda dt: dt.name)

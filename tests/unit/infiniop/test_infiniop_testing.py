@@ -34,7 +34,7 @@ from optest.infiniop import (
 )
 from optest.infiniop import test_operator as run_operator
 from optest.infiniop.testing import OperatorReport, OperatorTestFailed, ScriptOptions, script_options
-from optest.spec import Reason, Status
+from optest.spec import CaseResult, Reason, Status
 from optest.store import RunDirectory, read_journal
 
 pytestmark = pytest.mark.cxx
@@ -69,22 +69,18 @@ def make_test(function: str, *, judge: bool = True, status: bool = True) -> Any:
     return test_twice
 
 
-def report_of(
-    test: Any, cases: list[tuple[Any, ...]], dtypes: list[Any] | None = None, **options: Any
-) -> OperatorReport:
+def report_of(test: Any, cases: Any, dtypes: list[Any] | None = None, **options: Any) -> OperatorReport:
     return run_operator(CPU, test, cases, dtypes or [F32], raise_at_end=False, **options)
 
 
-def reason_of(function: str, **options: Any) -> Reason | None:
-    (result,) = report_of(make_test(function, **options), [(5,)]).results
-    return result.reason
+def result_of(test: Any, case: tuple[Any, ...] = ()) -> CaseResult:
+    (result,) = report_of(test, [case]).results
+    return result
 
 
 def test_correct_operator_passes(lib: InfiniLib, capsys: pytest.CaptureFixture[str]) -> None:
     report = run_operator(CPU, make_test("infiniopTwice"), [(5,), (0,), (1,)], [F32])
-    assert report.is_well
-    assert report.count(Status.PASSED) == 3
-    assert report.leaks == ()
+    assert (report.is_well, report.count(Status.PASSED), report.leaks) == (True, 3, ())
     out = capsys.readouterr().out
     assert "PASSED  twice[F32](5)  infiniop:cpu" in out
     assert says(out, "infiniop.twice_on_cpu_passed")
@@ -92,13 +88,15 @@ def test_correct_operator_passes(lib: InfiniLib, capsys: pytest.CaptureFixture[s
 
 
 def test_wrong_operators_have_reasons(lib: InfiniLib) -> None:
-    assert reason_of("infiniopThrice") is Reason.VALUE
-    assert reason_of("infiniopOverrun") is Reason.OUT_OF_BOUNDS
-    assert reason_of("infiniopScratch") is Reason.WORKSPACE
-    assert reason_of("infiniopMutate") is Reason.INPUT_MUTATED
-    assert reason_of("infiniopLacking") is Reason.UNSUPPORTED
-    assert reason_of("infiniopLacking", status=False, judge=False) is Reason.RAISED
-    assert reason_of("infiniopTwice") is None
+    assert result_of(make_test("infiniopThrice"), (5,)).reason is Reason.VALUE
+    assert result_of(make_test("infiniopOverrun"), (5,)).reason is Reason.OUT_OF_BOUNDS
+    assert result_of(make_test("infiniopScratch"), (5,)).reason is Reason.WORKSPACE
+    assert result_of(make_test("infiniopMutate"), (5,)).reason is Reason.INPUT_MUTATED
+    assert result_of(make_test("infiniopLacking"), (5,)).reason is Reason.UNSUPPORTED
+    assert result_of(make_test("infiniopLacking", status=False, judge=False), (5,)).reason is Reason.RAISED
+    assert result_of(make_test("infiniopTwice"), (5,)).reason is None
+    overrun = result_of(make_test("infiniopOverrun"), (5,))
+    assert says(overrun.verdict.message, "infiniop.bytes_behind_the_end_of")  # names the parameter of C
 
 
 def test_failure_is_explained_and_run_continues(lib: InfiniLib, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,21 +142,20 @@ def test_command_line_selects_case_and_exit_status(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["twice.py", "--seed", "9", "--only", "1"])
     get_args()
-    with pytest.raises(SystemExit) as exit_info:
-        run_operator(CPU, make_test("infiniopThrice"), [(3,), (7,)], [F32])
-    assert exit_info.value.code == 1
-    out = capsys.readouterr().out
-    assert "FAILED  twice[F32](7)" in out
-    assert says(out, "infiniop.again_python_twice_py")
-    assert says(out, "infiniop.failed_not_run_seed")
-    with pytest.raises(SystemExit) as exit_info:
-        run_operator(CPU, make_test("infiniopLacking"), [(3,), (7,)], [F32])
-    assert exit_info.value.code == 5
-    assert "no case ran to a verdict" in capsys.readouterr().err
-    with pytest.raises(SystemExit) as exit_info:
-        run_operator(InfiniDeviceEnum.NVIDIA, make_test("infiniopTwice"), [(3,), (7,)], [F32])
-    assert exit_info.value.code == 3
-    assert "infinirtSetDevice returned 5" in capsys.readouterr().err
+    for device, function, status, said in (
+        (CPU, "infiniopThrice", 1, ""),
+        (CPU, "infiniopLacking", 5, "no case ran to a verdict"),
+        (InfiniDeviceEnum.NVIDIA, "infiniopTwice", 3, "infinirtSetDevice returned 5"),
+    ):
+        with pytest.raises(SystemExit) as exit_info:
+            run_operator(device, make_test(function), [(3,), (7,)], [F32])
+        output = capsys.readouterr()
+        assert exit_info.value.code == status
+        assert said in output.err
+        if status == 1:
+            assert "FAILED  twice[F32](7)" in output.out
+            assert says(output.out, "infiniop.again_python_twice_py")
+            assert says(output.out, "infiniop.failed_not_run_seed")
 
 
 def test_only_selects_one_test(
@@ -175,11 +172,6 @@ def test_only_selects_one_test(
     assert says(capsys.readouterr().out, "infiniop.other_left_out_by")
 
 
-def test_memory_fault_names_c_parameter(lib: InfiniLib) -> None:
-    (result,) = report_of(make_test("infiniopOverrun"), [(5,)]).results
-    assert says(result.verdict.message, "infiniop.bytes_behind_the_end_of")
-
-
 @pytest.mark.parametrize(
     ("error", "reason", "status"),
     [
@@ -194,7 +186,7 @@ def test_exception_of_test_is_a_result(lib: InfiniLib, error, reason, status) ->
     def test_raising(handle, device, tensor_dtype, sync):
         raise error
 
-    (result,) = report_of(test_raising, [()]).results
+    result = result_of(test_raising)
     assert (result.reason, result.status) == (reason, status)
 
 
@@ -211,11 +203,10 @@ def test_test_without_calls_is_skipped(lib: InfiniLib) -> None:
     def test_idle(handle, device, tensor_dtype, sync):
         TestTensor((2,), None, tensor_dtype, device).descriptor  # noqa: B018
 
-    (result,) = report_of(test_idle, [()]).results
+    result = result_of(test_idle)
     assert result.status is Status.SKIPPED, "scripts return early from unsupported cases"
-    with pytest.raises(
-        NothingSelected, match=r"idle on CPU: 1 skipped \(seed 0\)\n  1 skipped: the test returned without calling"
-    ):
+    said = r"idle on CPU: 1 skipped \(seed 0\)\n  1 skipped: the test returned without calling"
+    with pytest.raises(NothingSelected, match=said):
         run_operator(CPU, test_idle, [()], [F32])
     with refusal(NothingSelected, "infiniop.nothing_was_shown_idle"):
         run_operator(CPU, test_idle, [], [F32])
@@ -280,7 +271,7 @@ def test_device_missing_in_torch_is_a_skip(lib: InfiniLib) -> None:
     def test_on_cuda(handle, device, tensor_dtype, sync):
         torch.ones(3, device="cuda")
 
-    (result,) = report_of(test_on_cuda, [()]).results
+    result = result_of(test_on_cuda)
     assert (result.reason, result.status) == (Reason.UNAVAILABLE, Status.SKIPPED)
     assert says(result.verdict.message, "infiniop.the_test_needs_device")
 
@@ -295,8 +286,7 @@ def test_function_named_test_takes_file_name(lib: InfiniLib) -> None:
     def test(handle, device, layout, tensor_dtype, sync):
         LIBINFINIOP.aliveNow()
 
-    (result,) = report_of(test, [(InfiniDtype.I8,)]).results
-    assert result.id == "test_infiniop_testing[F32](I8)"
+    assert result_of(test, (InfiniDtype.I8,)).id == "test_infiniop_testing[F32](I8)"
 
 
 def test_torch_assertion_has_measures(lib: InfiniLib) -> None:
@@ -306,10 +296,9 @@ def test_torch_assertion_has_measures(lib: InfiniLib) -> None:
         ones = torch.ones(size)
         assert torch.allclose(ones + torch.arange(size) * 1e-3, ones, rtol=0, atol=1.5e-3)
 
-    (result,) = report_of(test_close, [(4,)]).results
-    assert result.reason is Reason.VALUE
-    assert result.verdict.measures[0].mismatched == 2
-    assert result.verdict.measures[0].worst_index == (3,)
+    result = result_of(test_close, (4,))
+    (measure,) = result.verdict.measures
+    assert (result.reason, measure.mismatched, measure.worst_index) == (Reason.VALUE, 2, (3,))
 
 
 def test_crash_and_hang_in_script_end_one_case(lib: InfiniLib, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,19 +6,20 @@ import io
 from collections.abc import Callable
 
 import pytest
+from reporting_kit import report_run, run_info, summary_of
 from texts import says_exactly
 
 from optest.reporting import make_reporter
 from optest.reporting.annotations import annotations_text
 from optest.reporting.explain import explain
-from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status
+from optest.spec import CaseResult, Reason, Status
 
 Make = Callable[..., CaseResult]
-INFO = RunInfo(run_id="r1", started_at="2026-01-31T23:59:58.123+00:00", total=3, target="torch:cpu", seed=7)
+INFO = run_info(run_id="r1")
 
 
 def lines_of(results: list[CaseResult]) -> list[str]:
-    return annotations_text(INFO, results, RunSummary.of(results, total=3, duration_s=1.0)).splitlines()
+    return annotations_text(INFO, results, summary_of(results)).splitlines()
 
 
 def test_failing_cases_are_annotated_with_file_and_line(result: Make) -> None:
@@ -47,9 +48,5 @@ def test_annotations_beyond_limit_are_counted(result: Make) -> None:
 
 
 def test_they_are_printed(result: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    reporter = make_reporter("github", stream=io.StringIO())
-    failure = result(reason=Reason.VALUE, message="x")
-    reporter.on_start(INFO)
-    reporter.on_case_result(failure, 0, 1)
-    reporter.on_complete(RunSummary.of([failure], total=1, duration_s=1.0), ())
+    report_run(make_reporter("github", stream=io.StringIO()), INFO, [result(reason=Reason.VALUE, message="x")])
     assert capsys.readouterr().out.startswith("::error title=FAILED VALUE")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reporting_kit import make_result
 from texts import lacks, says
 
 from optest.reporting.bench_table import bench_lines, bench_rows, seconds_text
-from optest.spec import Benchmark, CallTime, CaseResult, Evidence, Measure, Status, Verdict
+from optest.spec import Benchmark, CallTime, CaseResult
 
 _SCALES = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 
@@ -36,31 +37,12 @@ def test_seconds(seconds: float, text: str) -> None:
 
 
 def _time(**changes: object) -> CallTime:
-    fields: dict[str, object] = {
-        "who": "ffi",
-        "median_s": 2e-6,
-        "least_s": 1e-6,
-        "spread_s": 1e-7,
-        "calls": 10,
-        "batches": 5,
-    }
-    return CallTime(**(fields | changes))  # type: ignore[arg-type]
+    known = {"who": "ffi", "median_s": 2e-6, "least_s": 1e-6, "spread_s": 1e-7, "calls": 10, "batches": 5}
+    return CallTime(**(known | changes))  # type: ignore[arg-type]
 
 
 def _result(name: str, benchmark: Benchmark | None, duplicate_of: str | None = None) -> CaseResult:
-    measure = Measure(output="out", dtype="float32", shape=(1,), compared=1)
-    return CaseResult(
-        id=name,
-        key="k1:0",
-        operator="add",
-        target="ffi",
-        reference="numpy",
-        mode="forward",
-        verdict=Verdict(status=Status.PASSED, evidence=Evidence.MEASURED, measures=(measure,)),
-        seed=0,
-        benchmark=benchmark,
-        duplicate_of=duplicate_of,
-    )
+    return make_result(id=name, target="ffi", benchmark=benchmark, duplicate_of=duplicate_of)
 
 
 def test_empty_columns_are_omitted() -> None:
@@ -93,13 +75,8 @@ def test_unknown_spread_is_not_shown_as_zero() -> None:
 def test_shared_executions_are_omitted_and_reasons_counted() -> None:
     lacking = Benchmark(lacks=("timing: not possible, x",))
     timed = Benchmark(time=_time())
-    results = [
-        _result("a", timed),
-        _result("b", timed, "a"),
-        _result("c", lacking),
-        _result("d", lacking),
-        _result("e", None),
-    ]
+    same = [_result("a", timed), _result("b", timed, "a")]
+    results = [*same, _result("c", lacking), _result("d", lacking), _result("e", None)]
     assert [row[0] for row in bench_rows(results)] == ["a"]
     assert bench_lines(results)[-1] == "  2 × timing: not possible, x"
     assert bench_lines([_result("e", None)]) == []

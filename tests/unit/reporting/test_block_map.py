@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reporting_kit import report_run, run_info
 
 from optest.reporting.block_map import map_lines
 from optest.reporting.failure_groups import failure_block
 from optest.reporting.terminal import TerminalReporter
-from optest.spec import LIMIT, NO_MULTIPLE, CaseResult, Picture, Reason, RunInfo, RunSummary, Status, Verdict
+from optest.spec import LIMIT, NO_MULTIPLE, CaseResult, Picture, Reason, Status, Verdict
 
 Make = Callable[..., Any]
 SCATTERED = "scattered over the whole tensor"
-INFO = RunInfo(run_id="r", started_at="", total=1, target="torch:cpu", seed=0)
 
 
 def picture_of(levels: Any, cell: tuple[int, int] = (1, 1)) -> Picture:
@@ -79,9 +79,7 @@ def test_noise_is_no_pattern(failed: Make) -> None:
 def test_only_on_a_terminal(failed: Make, terminal: Any) -> None:
     def printed(stream: Any, **options: Any) -> str:
         reporter = TerminalReporter(stream, clock=lambda: 0.0, live=False, **options)
-        reporter.on_start(INFO)
-        reporter.on_case_result(result, 0, 1)
-        reporter.on_complete(RunSummary.of([result], total=1, duration_s=1.0))
+        report_run(reporter, run_info(), [result])
         return str(stream.getvalue())
 
     result = failed(corner())

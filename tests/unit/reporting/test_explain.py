@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,8 @@ GOLDEN = Path(__file__).with_name("failure_blocks.txt")
 Make = Callable[..., Any]
 
 WORST = {"worst_index": (12, 31), "worst_actual": 0.1875, "worst_expected": 0.1904296875, "worst_bound": 0.00098}
-OFF = {
-    "mismatched": 3,
-    **WORST,
-    "worst_ulp": 12.0,
-    "worst_used": 3.0,
-    "where": "all three lie in row 12, columns 29..31",
-}
+ROW = "all three lie in row 12, columns 29..31"
+OFF = {"mismatched": 3, **WORST, "worst_ulp": 12.0, "worst_used": 3.0, "where": ROW}
 SEGFAULT = {"signal": "SIGSEGV", "stderr_tail": "loading kernel\nSegmentation fault (core dumped)\n", "phase": "run"}
 RAISED = {
     "exception": "ValueError: bad stride",
@@ -54,171 +49,136 @@ Current thread 0x00007fd4f65bcb80 (most recent call first):
 Extension modules: numpy._core._multiarray_umath, msgspec._core (total: 2)
 """
 COMMAND = {"command": ["./run.sh", "-r", "cpu", "two words"], "phase": "run"}
+MESSAGES = {
+    Reason.SHAPE: "output out has the shape 32x64, expected 64x32",
+    Reason.DTYPE: "output out is float32, expected float16",
+    Reason.MISSING_OUTPUT: "the backend returned no output 'indices'",
+    Reason.EXTRA_OUTPUT: "the backend returned 2 outputs, but should return 1",
+    Reason.INPUT_MUTATED: "1 of 8192 elements of input0 (a) were changed; the first at [0, 3]: 1.5 became 0.0",
+    Reason.OUT_OF_BOUNDS: "memory was written 2 bytes after the end of output out",
+    Reason.READ_OUT_OF_BOUNDS: "memory was read after the end of input a",
+    Reason.UNWRITTEN: "16 of 2048 elements of output out were never written; the first at [63, 16]",
+    Reason.STATE: "the second call gave another answer than the first",
+    Reason.NONDETERMINISTIC: "a second run gave other bits, but the backend declares itself invariant",
+    Reason.INVARIANT: "with element 0 of the batch alone: out: 32 of 2048 elements are off",
+    Reason.LEAK: "4096 bytes were not given back",
+    Reason.SANITIZER: "heap-buffer-overflow",
+    Reason.NOT_REFUSED: "the call was accepted, expected refused with ValueError",
+    Reason.WRONG_ERROR: "the call was refused with 'KeyError: x', expected refused with ValueError",
+    Reason.WRONG_DEVICE: "output out lies on cpu, but should lie on cuda:0",
+    Reason.FALLBACK: "aten::addmm answered in place of my::matmul",
+    Reason.COMPILE: "the build step exited with status 1, but should exit with 0",
+    Reason.SIGNAL: "the backend died of SIGSEGV",
+    Reason.EXIT_CODE: "the command exited with status 42, but should exit with 0",
+    Reason.DEADLINE: "the command did not end within 2 s and was killed",
+    Reason.OUT_OF_MEMORY: "the backend ran out of memory: MemoryError",
+    Reason.DEVICE_LOST: "cuda:0 stopped answering",
+    Reason.RAISED: "the backend raised ValueError: bad stride",
+    Reason.UNSUPPORTED: "float16 is not implemented",
+    Reason.UNAVAILABLE: "torch is unavailable: pip install torch",
+    Reason.REFERENCE_FAILED: "the reference raised IndexError: 7",
+    Reason.BAD_CASE: "the generator returned 1 inputs, expected 2 arrays",
+    Reason.INTERNAL: "the comparison raised KeyError: 'x'",
+}
+DETAILS: dict[Reason, dict[str, Any]] = {
+    Reason.INPUT_MUTATED: {"input": "a", "index": [0, 3]},
+    Reason.OUT_OF_BOUNDS: {"output": "out"},
+    Reason.WORKSPACE: {"asked_bytes": 1024, "used_bytes": 2048},
+    Reason.INVARIANT: {"how": "with element 0 of the batch alone"},
+    Reason.SANITIZER: {"stderr_tail": "==1==ERROR: AddressSanitizer"},
+    Reason.WRONG_ERROR: {"exception": "KeyError: x"},
+    Reason.COMPILE: {"command": ["make"], "phase": "build", "stderr_tail": "matmul.c:3: error: expected ';'"},
+    Reason.SIGNAL: SEGFAULT,
+    Reason.EXIT_CODE: {**COMMAND, "exit_code": 42, "stderr_tail": "boom\n", "stdout_tail": "ignored"},
+    Reason.DEADLINE: {
+        **COMMAND,
+        "timeout_s": 2.0,
+        "stderr_tail": "",
+        "stdout_tail": "step 1\n",
+        "strays": ["sleep (pid 7)"],
+    },
+    Reason.OUT_OF_MEMORY: {"exception": "MemoryError"},
+    Reason.RAISED: RAISED,
+    Reason.REFERENCE_FAILED: {**RAISED, "exception": "IndexError: 7"},
+}
 
 
 def blocks(result: Make, measure: Make) -> dict[str, CaseResult]:
     """A result for every reason, as the engine and the drivers make them, and for some that have two faces."""
-    value = measure(**OFF)
+    not_a_number = {"nonfinite_mismatched": 2, "worst_actual": float("nan"), "worst_ulp": None, "worst_used": None}
+    measures = {Reason.VALUE: (measure(**OFF),), Reason.NAN: (measure(**{**OFF, **not_a_number}),)}
+    found = {
+        reason.value: result(
+            reason=reason,
+            message=MESSAGES.get(reason, ""),
+            details=DETAILS.get(reason, {}),
+            measures=measures.get(reason, ()),
+        )
+        for reason in Reason
+    }
+
+    def add(name: str, reason: Reason | None = None, message: str = "", *measures: Measure, **more: Any) -> None:
+        found[name] = result(**({"reason": reason} if reason else {}), message=message, measures=measures, **more)
+
     strict = RuleUsed(name="case", layer="case", text="rtol=0.001, atol=1e-05")
-    said: dict[Reason, dict[str, Any]] = {
-        Reason.VALUE: {"measures": (value,)},
-        Reason.NAN: {
-            "measures": (
-                measure(
-                    **{
-                        **OFF,
-                        "nonfinite_mismatched": 2,
-                        "worst_actual": float("nan"),
-                        "worst_ulp": None,
-                        "worst_used": None,
-                    }
-                ),
-            )
-        },
-        Reason.SHAPE: {"message": "output out has the shape 32x64, expected 64x32"},
-        Reason.DTYPE: {"message": "output out is float32, expected float16"},
-        Reason.MISSING_OUTPUT: {"message": "the backend returned no output 'indices'"},
-        Reason.EXTRA_OUTPUT: {"message": "the backend returned 2 outputs, but should return 1"},
-        Reason.NOTHING_COMPARED: {},
-        Reason.INPUT_MUTATED: {
-            "message": "1 of 8192 elements of input0 (a) were changed; the first at [0, 3]: 1.5 became 0.0",
-            "details": {"input": "a", "index": [0, 3]},
-        },
-        Reason.OUT_OF_BOUNDS: {
-            "message": "memory was written 2 bytes after the end of output out",
-            "details": {"output": "out"},
-        },
-        Reason.READ_OUT_OF_BOUNDS: {"message": "memory was read after the end of input a"},
-        Reason.UNWRITTEN: {"message": "16 of 2048 elements of output out were never written; the first at [63, 16]"},
-        Reason.WORKSPACE: {"details": {"asked_bytes": 1024, "used_bytes": 2048}},
-        Reason.STATE: {"message": "the second call gave another answer than the first"},
-        Reason.NONDETERMINISTIC: {"message": "a second run gave other bits, but the backend declares itself invariant"},
-        Reason.INVARIANT: {
-            "message": "with element 0 of the batch alone: out: 32 of 2048 elements are off",
-            "details": {"how": "with element 0 of the batch alone"},
-        },
-        Reason.LEAK: {"message": "4096 bytes were not given back"},
-        Reason.SANITIZER: {
-            "message": "heap-buffer-overflow",
-            "details": {"stderr_tail": "==1==ERROR: AddressSanitizer"},
-        },
-        Reason.NOT_REFUSED: {"message": "the call was accepted, expected refused with ValueError"},
-        Reason.WRONG_ERROR: {
-            "message": "the call was refused with 'KeyError: x', expected refused with ValueError",
-            "details": {"exception": "KeyError: x"},
-        },
-        Reason.WRONG_DEVICE: {"message": "output out lies on cpu, but should lie on cuda:0"},
-        Reason.FALLBACK: {"message": "aten::addmm answered in place of my::matmul"},
-        Reason.COMPILE: {
-            "message": "the build step exited with status 1, but should exit with 0",
-            "details": {"command": ["make"], "phase": "build", "stderr_tail": "matmul.c:3: error: expected ';'"},
-        },
-        Reason.SIGNAL: {"message": "the backend died of SIGSEGV", "details": SEGFAULT},
-        Reason.EXIT_CODE: {
-            "message": "the command exited with status 42, but should exit with 0",
-            "details": {**COMMAND, "exit_code": 42, "stderr_tail": "boom\n", "stdout_tail": "ignored"},
-        },
-        Reason.DEADLINE: {
-            "message": "the command did not end within 2 s and was killed",
-            "details": {
-                **COMMAND,
-                "timeout_s": 2.0,
-                "stderr_tail": "",
-                "stdout_tail": "step 1\n",
-                "strays": ["sleep (pid 7)"],
-            },
-        },
-        Reason.OUT_OF_MEMORY: {
-            "message": "the backend ran out of memory: MemoryError",
-            "details": {"exception": "MemoryError"},
-        },
-        Reason.DEVICE_LOST: {"message": "cuda:0 stopped answering"},
-        Reason.RAISED: {"message": "the backend raised ValueError: bad stride", "details": RAISED},
-        Reason.UNSUPPORTED: {"message": "float16 is not implemented"},
-        Reason.UNAVAILABLE: {"message": "torch is unavailable: pip install torch"},
-        Reason.REFERENCE_FAILED: {
-            "message": "the reference raised IndexError: 7",
-            "details": {**RAISED, "exception": "IndexError: 7"},
-        },
-        Reason.BAD_CASE: {"message": "the generator returned 1 inputs, expected 2 arrays"},
-        Reason.INTERNAL: {"message": "the comparison raised KeyError: 'x'"},
-    }
-    found = {reason.value: result(reason=reason, **said[reason]) for reason in Reason}
     whole = RuleUsed(name="exact", layer="operator", text="exact")
-    integers = {"output": "sum", "dtype": "int32", "compared": 4, "mismatched": 4, "rule": whole}
-    worst = {
-        "worst_index": (0,),
-        "worst_actual": 7,
-        "worst_expected": 9,
-        "worst_bound": 0.0,
-        "worst_used": float("inf"),
-    }
-    found["VALUE, every element of an int output, exact"] = result(
-        reason=Reason.VALUE, measures=(measure(**integers, **worst),)
+    worst = {"worst_index": (0,), "worst_actual": 7, "worst_expected": 9, "worst_bound": 0.0}
+    integers = measure(
+        output="sum", dtype="int32", compared=4, mismatched=4, rule=whole, **worst, worst_used=float("inf")
     )
-    found["VALUE, a scalar"] = result(
-        reason=Reason.VALUE,
-        measures=(measure(dtype="float32", compared=1, mismatched=1, **{**WORST, "worst_index": ()}, rule=strict),),
-    )
-    found["VALUE, the statistic alone"] = result(
-        reason=Reason.VALUE, measures=(measure(**WORST, worst_used=0.4, statistic=2.31, statistic_limit=1.25),)
-    )
-    found["VALUE, one of two outputs"] = result(
-        reason=Reason.VALUE, measures=(measure(output="fine", worst_used=0.1), measure(output="wrong", **OFF))
-    )
-    found["VALUE, and a check that failed"] = result(
-        reason=Reason.VALUE,
-        measures=(value,),
-        checks=(Check(name="alias", state=CheckState.FAILED, detail="out shares memory with input a"),),
-    )
-    found["VALUE of a named duplicate, asked twice, in the second round"] = result(
-        reason=Reason.VALUE, measures=(value,), id="tail", where="plan.yaml:12",
-        identifier="matmul[float16](64x128, 128x32, alpha=2.0)", duplicate_of="matmul[float16](64x128, 128x32)",
-        attempts=2, round=1,
+    scalar = measure(dtype="float32", compared=1, mismatched=1, **{**WORST, "worst_index": ()}, rule=strict)
+    add("VALUE, every element of an int output, exact", Reason.VALUE, "", integers)
+    add("VALUE, a scalar", Reason.VALUE, "", scalar)
+    statistic = measure(**WORST, worst_used=0.4, statistic=2.31, statistic_limit=1.25)
+    add("VALUE, the statistic alone", Reason.VALUE, "", statistic)
+    fine, wrong = measure(output="fine", worst_used=0.1), measure(output="wrong", **OFF)
+    add("VALUE, one of two outputs", Reason.VALUE, "", fine, wrong)
+    alias = Check(name="alias", state=CheckState.FAILED, detail="out shares memory with input a")
+    add("VALUE, and a check that failed", Reason.VALUE, "", measure(**OFF), checks=(alias,))
+    add(
+        "VALUE of a named duplicate, asked twice, in the second round", Reason.VALUE, "", measure(**OFF),
+        id="tail", where="plan.yaml:12", identifier="matmul[float16](64x128, 128x32, alpha=2.0)",
+        duplicate_of="matmul[float16](64x128, 128x32)", attempts=2, round=1,
     )  # fmt: skip
-    found["XPASSED"] = result(status=Status.XPASSED, message="passed, but the plan expects failed: issue 12")
-    found["SUSPECT"] = result(
-        status=Status.SUSPECT, message="passed at attempt 2, after SIGNAL: signal SIGSEGV", attempts=2
-    )
-    found["UNCHECKED"] = result(status=Status.UNCHECKED, message="matmul has no reference", reference="none")
-    found["RAISED, with much to say"] = result(
-        reason=Reason.RAISED,
-        message="the backend raised RuntimeError: first\n" + "\n".join(f"line {number}" for number in range(20)),
+    add("XPASSED", message="passed, but the plan expects failed: issue 12", status=Status.XPASSED)
+    retried = "passed at attempt 2, after SIGNAL: signal SIGSEGV"
+    add("SUSPECT", message=retried, status=Status.SUSPECT, attempts=2)
+    add("UNCHECKED", message="matmul has no reference", status=Status.UNCHECKED, reference="none")
+    add(
+        "RAISED, with much to say",
+        Reason.RAISED,
+        "the backend raised RuntimeError: first\n" + "\n".join(f"line {number}" for number in range(20)),
         details={"stderr_tail": "\n".join(f"err {number}" for number in range(30))},
     )
-    found["STATE of a library that prints"] = result(
-        reason=Reason.STATE,
-        message="every call printed to standard output: 'tanh: done'",
-        details={"printed": "tanh: done"},
-    )
-    found["EXIT_CODE of a library"] = result(
-        reason=Reason.EXIT_CODE,
-        status=Status.CRASHED,
-        message="the backend ended its process with exit status 0",
-        details={"exit_code": 0, "phase": "run", "stderr_tail": ""},
-    )
-    found["RAISED for a status"] = result(
-        reason=Reason.RAISED,
-        message="the library refused: xAdd returned 12 (X_BAD_STRIDES)",
-        details={"exception": "StatusError: xAdd returned 12 (X_BAD_STRIDES)", "function": "xAdd",
-                 "status": "X_BAD_STRIDES"},
+    prints = "every call printed to standard output: 'tanh: done'"
+    add("STATE of a library that prints", Reason.STATE, prints, details={"printed": "tanh: done"})
+    add(
+        "EXIT_CODE of a library", Reason.EXIT_CODE, "the backend ended its process with exit status 0",
+        status=Status.CRASHED, details={"exit_code": 0, "phase": "run", "stderr_tail": ""},
     )  # fmt: skip
-    found["BAD_CASE of a mapping"] = result(
-        reason=Reason.BAD_CASE,
-        message="mapping mine, operators.add.create has 5 arguments, but xCreateAdd should have 6\n"
+    refused = "xAdd returned 12 (X_BAD_STRIDES)"
+    add(
+        "RAISED for a status", Reason.RAISED, f"the library refused: {refused}",
+        details={"exception": f"StatusError: {refused}", "function": "xAdd", "status": "X_BAD_STRIDES"},
+    )  # fmt: skip
+    add(
+        "BAD_CASE of a mapping",
+        Reason.BAD_CASE,
+        "mapping mine, operators.add.create has 5 arguments, but xCreateAdd should have 6\n"
         "  at x.h:10: void xCreateAdd(void * handle)\n  stated in mine.yaml:12",
         details={"mapping": "mine.yaml:12"},
     )
-    found["SIGNAL of a library, with the frames of optest"] = result(
-        reason=Reason.SIGNAL,
-        message="the backend died of SIGABRT",
-        details={"signal": "SIGABRT", "phase": "run", "stderr_tail": DUMP},
-    )
+    aborted = {"signal": "SIGABRT", "phase": "run", "stderr_tail": DUMP}
+    name = "SIGNAL of a library, with the frames of optest"
+    add(name, Reason.SIGNAL, "the backend died of SIGABRT", details=aborted)
     return found
 
 
 def text_of(found: dict[str, CaseResult]) -> str:
-    return "\n\n".join(f"# {name}\n" + "\n".join(explain(each)) for name, each in found.items()) + "\n"
+    """The blocks without their last line, which is the command of every one of them."""
+    lines = {name: explain(each) for name, each in found.items()}
+    assert {block.pop() for block in lines.values()} == {f"  reproduce: {found['SHAPE'].repro}"}
+    return "\n\n".join(f"# {name}: " + "\n".join(block) for name, block in lines.items()) + "\n"
 
 
 def test_blocks_are_those_of_golden_file(result: Make, measure: Make) -> None:
@@ -314,23 +274,20 @@ def test_many_outputs_are_cut_off_with_their_names(result: Make, measure: Make) 
 
 
 @pytest.mark.parametrize(
-    ("actual", "expected", "entry", "is_shown"),
+    ("dtype", "actual", "expected", "is_shown"),
     [
-        (0.0, 1.1e-38, "float32", True),
-        (-0.0, -3e-45, "float32", True),
-        (0.0, 1e-6, "float16", True),
-        (0.0, 1.2e-38, "float32", False),
-        (1e-40, 1.1e-38, "float32", False),
-        (0.0, 0.5, "float32", False),
-        (0, 1, "int32", False),
-        ("nan", 1e-40, "float32", False),
+        ("float32", 0.0, 1.1e-38, True),
+        ("float32", -0.0, -3e-45, True),
+        ("float16", 0.0, 1e-6, True),
+        ("float32", 0.0, 1.2e-38, False),
+        ("float32", 1e-40, 1.1e-38, False),
+        ("float32", 0.0, 0.5, False),
+        ("int32", 0, 1, False),
+        ("float32", "nan", 1e-40, False),
     ],
 )
-def test_flushed_result_names_declaration(
-    actual: Any, expected: Any, entry: str, is_shown: bool, result: Make, measure: Make
-) -> None:
-    off = {**OFF, "worst_actual": actual, "worst_expected": expected, "dtype": entry}
-    text = "\n".join(explain(result(status=Status.FAILED, reason=Reason.VALUE, measures=(measure(**off),))))
+def test_flushed_result_names_declaration(off_by: Make, dtype: str, actual: Any, expected: Any, is_shown: bool) -> None:
+    text = off_by(dtype=dtype, worst_actual=actual, worst_expected=expected)
     assert ('Numerics(denormals="flush")' in text) == is_shown, text
 
 
@@ -348,12 +305,9 @@ def test_flushed_result_names_declaration(
         ({"mismatched": 0}, False),
     ],
 )
-def test_few_ulp_of_16_bits_hint_at_roundings(
-    more: dict[str, Any], is_shown: bool, result: Make, measure: Make
-) -> None:
-    off = {**OFF, "dtype": "float16", "max_ulp_error": 3.0, "rule": "ulp", **more}
-    off["rule"] = RuleUsed(name=off["rule"], layer="operator", text="")
-    text = "\n".join(explain(result(status=Status.FAILED, reason=Reason.VALUE, measures=(measure(**off),))))
+def test_few_ulp_of_16_bits_hint_at_roundings(off_by: Make, more: dict[str, Any], is_shown: bool) -> None:
+    off = {"dtype": "float16", "max_ulp_error": 3.0, "rule": "ulp", **more}
+    text = off_by(**{**off, "rule": RuleUsed(name=off["rule"], layer="operator", text="")})
     assert (f'Numerics(accumulator="{off["dtype"]}")' in text) == is_shown, text
 
 
@@ -367,14 +321,21 @@ def test_few_ulp_of_16_bits_hint_at_roundings(
         ("nan", 0.0, "", "division by zero"),
     ],
 )
-def test_nan_remedy_depends_on_side(
-    actual: Any, expected: Any, operands: str, words: str, result: Make, measure: Make
-) -> None:
-    off = {**OFF, "worst_actual": actual, "worst_expected": expected}
+def test_nan_remedy_depends_on_side(off_by: Make, actual: Any, expected: Any, operands: str, words: str) -> None:
     details = {"operands_there": operands} if operands else {}
-    failed = result(status=Status.FAILED, reason=Reason.NAN, measures=(measure(**off),), details=details)
-    (line,) = [line for line in explain(failed) if line.startswith("  NAN: ")]
+    text = off_by(Reason.NAN, details, worst_actual=actual, worst_expected=expected)
+    (line,) = [line for line in text.splitlines() if line.startswith("  NAN: ")]
     assert words in line
+
+
+@pytest.fixture
+def off_by(result: Make, measure: Make) -> Make:
+    """The block of a failure whose measure is OFF with changes."""
+
+    def block(reason: Reason = Reason.VALUE, details: Mapping[str, str] = {}, **changes: Any) -> str:
+        return "\n".join(explain(result(reason=reason, measures=(measure(**{**OFF, **changes}),), details=details)))
+
+    return block
 
 
 @pytest.mark.parametrize(
@@ -382,12 +343,8 @@ def test_nan_remedy_depends_on_side(
     [(["float16", [4, 5]], "block"), (["float16", [4, 5], [1, 4], 0], "strided"), (["float16", []], "dimensions")],
 )
 def test_out_of_bounds_remedy_depends_on_layout(spec: list[Any], word: str, result: Make) -> None:
-    failed = result(
-        status=Status.FAILED,
-        reason=Reason.READ_OUT_OF_BOUNDS,
-        case={"inputs": [["a", "input0", spec]]},
-        shapes={"input0": tuple(spec[1])},
-    )
+    layout = {"case": {"inputs": [["a", "input0", spec]]}, "shapes": {"input0": tuple(spec[1])}}
+    failed = result(reason=Reason.READ_OUT_OF_BOUNDS, **layout)
     (line,) = [line for line in explain(failed) if line.startswith("  READ_OUT_OF_BOUNDS: ")]
     assert word in line
     remedy = explanation_of(failed, always_fails=True).remedy

@@ -9,20 +9,20 @@ import re
 import sys
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from reporting_kit import run_info, summary_of, write_journal
 
 from optest.errors import Unavailable
 from optest.reporting.explain import explain
 from optest.reporting.file_report import FILE_FORMATS
 from optest.reporting.from_journal import report_from_journal
 from optest.reporting.html_report import html_text
-from optest.spec import CaseResult, Picture, Reason, RunInfo, RunSummary, Status, Verdict
-from optest.store import JournalWriter, RunDirectory, read_journal
+from optest.spec import CaseResult, Picture, Reason, RunInfo, Status, Verdict
+from optest.store import RunDirectory, read_journal
 
 Make = Callable[..., CaseResult]
 NASTY = "</script><script>alert(1)</script> \"'`{{ 7 * 7 }} <!-- \x00 \ud800 \u202e &amp; \x1b[31m"
@@ -40,7 +40,7 @@ PICTURE = Picture(
 
 
 def text_of(results: list[CaseResult], info: RunInfo = INFO) -> str:
-    return html_text(info, results, RunSummary.of(results, total=len(results), duration_s=1.5))
+    return html_text(info, results, summary_of(results))
 
 
 def data_of(text: str) -> Any:
@@ -71,12 +71,8 @@ def test_what_it_holds(result: Make, measure: Callable[..., Any]) -> None:
 
 def test_a_journal_has_all_of_it(result: Make, measure: Callable[..., Any], tmp_path: Path) -> None:
     results = [result(), failure_of(result, measure, id=NASTY)]
-    summary = RunSummary.of(results, total=2, duration_s=1.5)
-    with JournalWriter(tmp_path / "journal.jsonl") as journal:
-        journal.start(INFO)
-        for each in results:
-            journal.result(each)
-        journal.end(summary)
+    summary = summary_of(results)
+    write_journal(tmp_path / "journal.jsonl", INFO, results, summary)
     later = read_journal(tmp_path / "journal.jsonl")
     assert later.results[1].verdict.pictures == (PICTURE,)
     assert data_of(report_from_journal(later, "html")) == data_of(html_text(INFO, later.results, summary))
@@ -104,13 +100,9 @@ def test_nothing_is_fetched(result: Make) -> None:
 def test_trend_of_the_runs_beside_it(result: Make, tmp_path: Path) -> None:
     def run(day: int, good: int, *, target: str = "torch:cpu", cases: int = 4) -> str:
         directory = RunDirectory.create(tmp_path, now=datetime(2026, 1, day, tzinfo=timezone.utc), token=target[:3])
-        info = replace(
-            INFO, run_id=directory.id, started_at=f"2026-01-0{day}", target=target, directory=str(directory.path)
-        )
+        info = run_info(run_id=directory.id, started_at=f"2026-01-0{day}", target=target, directory=str(directory.path))
         made = [result(id=f"c{n}", **({} if n < good else {"reason": Reason.VALUE})) for n in range(cases)]
-        with JournalWriter(directory.journal_path) as writer:
-            writer.start(info)
-            writer.results_at_once(made)
+        write_journal(directory.journal_path, info, made)
         return text_of(made, info)
 
     assert 'id="trend"' not in run(2, 4)

@@ -10,23 +10,21 @@ import pytest
 import xmlschema
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from reporting_kit import run_info, summary_of
 from texts import says
 
 from optest.reporting.explain import explain
 from optest.reporting.junit import ELEMENT_OF, junit_text
-from optest.spec import BAD_STATUSES, CaseResult, Reason, RunInfo, RunSummary, Status
+from optest.spec import BAD_STATUSES, CaseResult, Reason, Status
 
 Make = Callable[..., CaseResult]
 
 SCHEMA = xmlschema.XMLSchema(Path(__file__).with_name("junit.xsd"))
-INFO = RunInfo(
-    run_id="r1", started_at="2026-01-31T23:59:58.123+00:00", total=3, target="torch:cpu", seed=7, versions={"a": "1"}
-)
+INFO = run_info(run_id="r1", versions={"a": "1"})
 
 
-def text_of(results: list[CaseResult], **changes: object) -> str:
-    summary = RunSummary.of(results, total=len(results), duration_s=1.5)
-    return junit_text(INFO, results, summary)
+def text_of(results: list[CaseResult]) -> str:
+    return junit_text(INFO, results, summary_of(results))
 
 
 def root_of(results: list[CaseResult]) -> ET.Element:
@@ -37,14 +35,6 @@ def root_of(results: list[CaseResult]) -> ET.Element:
 
 def properties(suite: ET.Element) -> dict[str, str]:
     return {each.attrib["name"]: each.attrib["value"] for each in suite.iter("property")}
-
-
-def of_status(make: Make, status: Status) -> CaseResult:
-    return make(id=status.value, status=status, message="why") if status is not Status.FAILED else failed(make)
-
-
-def failed(make: Make) -> CaseResult:
-    return make(id="failed", reason=Reason.VALUE, message="why")
 
 
 def test_each_status_has_element_and_no_failure_passes(result: Make) -> None:

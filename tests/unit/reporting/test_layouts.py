@@ -8,19 +8,18 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from reporting_kit import run_info
 
 from optest.reporting.explain import explain
 from optest.reporting.json_report import report_text
 from optest.reporting.junit import junit_text
 from optest.reporting.markdown import markdown_text
-from optest.spec import CaseResult, Reason, RunInfo, RunSummary
+from optest.spec import CaseResult, Reason, RunSummary
 
 Make = Callable[..., CaseResult]
 
 CAPTURED = "modeling_gpt_oss.py:138 in forward, code: x = self.norm(x); 24 calls"
-INFO = RunInfo(
-    run_id="r1", started_at="2026-11-22T00:00:00.000+00:00", total=1, target="torch:cpu", seed=7, directory="."
-)
+INFO = run_info(run_id="r1", total=1, directory=".")
 SUMMARY = RunSummary(total=1, finished=1, by_status={"failed": 1}, duration_s=1.0, exit_status=1)
 
 
@@ -38,9 +37,7 @@ def captured(result: Make, measure: Callable[..., Any]) -> CaseResult:
     return result(reason=Reason.VALUE, measures=(wrong,), description=CAPTURED, case={"inputs": inputs})
 
 
-def test_failure_shows_layouts_and_captured_source(
-    captured: CaseResult,
-) -> None:
+def test_failure_shows_layouts_and_captured_source(captured: CaseResult) -> None:
     lines = explain(captured)
     assert "  input0: float16 2x3x8, strides [48, 16, 1], offset 4" in lines
     assert "  input1: int64 4, strides [0]" in lines

@@ -7,28 +7,21 @@ from collections.abc import Callable
 
 import pytest
 from markdown_it import MarkdownIt
+from reporting_kit import run_info, summary_of
 from texts import says
 
 from optest.reporting.explain import explain
 from optest.reporting.markdown import escaped, markdown_text
-from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status
+from optest.spec import CaseResult, Reason, Status
 
 Make = Callable[..., CaseResult]
 
-INFO = RunInfo(
-    run_id="r1",
-    started_at="2026-01-31T23:59:58.123+00:00",
-    total=3,
-    target="torch:cpu",
-    seed=7,
-    versions={"numpy": "2"},
-    notes=("watch | this",),
-)
+INFO = run_info(run_id="r1", versions={"numpy": "2"}, notes=("watch | this",))
 READER = MarkdownIt("commonmark", {"html": True}).enable("table")
 
 
 def text_of(results: list[CaseResult], **changes: int) -> str:
-    return markdown_text(INFO, results, RunSummary.of(results, total=len(results), duration_s=1.5), **changes)
+    return markdown_text(INFO, results, summary_of(results), **changes)
 
 
 def test_counts_table_failures_and_provenance(result: Make) -> None:
@@ -85,10 +78,8 @@ def test_fence_in_output_does_not_end_block(result: Make) -> None:
 
 
 def test_omitted_failures_are_counted(result: Make) -> None:
-    failures = [
-        result(id=f"case {place}", operator=f"op{place}", reason=Reason.VALUE, message="y" * 200)
-        for place in range(500)
-    ]
+    wrong = {"reason": Reason.VALUE, "message": "y" * 200}
+    failures = [result(id=f"case {place}", operator=f"op{place}", **wrong) for place in range(500)]
     text = text_of(failures, max_bytes=50_000)
     assert len(text.encode()) <= 50_000
     shown = text.count("<summary>FAILED VALUE")

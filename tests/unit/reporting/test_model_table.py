@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from reporting_kit import report_run, run_info, summary_of
 from texts import says
 
 from optest.reporting import make_reporter
 from optest.reporting.json_report import report_text
 from optest.reporting.markdown import markdown_text
 from optest.reporting.tally import Tally, model_of
-from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status, Timings
+from optest.spec import CaseResult, Reason, RunInfo, Status, Timings
 
 Make = Callable[..., CaseResult]
 
@@ -39,9 +40,7 @@ def test_only_cases_of_model_files_have_a_model(results: list[CaseResult]) -> No
 
 
 def test_shared_executions_are_counted_apart(results: list[CaseResult]) -> None:
-    tally = Tally()
-    for each in results:
-        tally.add(each)
+    tally = tally_of(results)
     figures = {
         name: (each.executed, each.shared, each.pass_rate, each.bad, len(each.operators))
         for name, each in tally.models.items()
@@ -54,31 +53,31 @@ def test_invalid_cases_are_neither_executed_nor_covered(result: Make) -> None:
     before = result(id="gpt::before", operator="torch.gather", timings=Timings(), **wrong)
     same = result(id="gpt::same", operator="torch.gather", timings=Timings(), duplicate_of="gpt::before", **wrong)
     refused = result(id="gpt::refused", operator="torch.add", timings=Timings(reference_s=0.007), **wrong)
-    tally = Tally()
-    for each in (before, same, refused):
-        tally.add(each)
+    tally = tally_of((before, same, refused))
     assert (tally.all.executed, tally.all.shared, tally.all.pass_rate, tally.all.bad) == (1, 0, 0.0, 3)
     assert says(shown([before, same, refused], options=DECLARED), "reporting.of_the_operators_that")
 
 
 def test_skipped_model_has_no_pass_rate(result: Make) -> None:
-    tally = Tally()
-    tally.add(result(id="gpt::a", tags=("model_gpt",), status=Status.SKIPPED, message="no device"))
-    assert tally.models["gpt"].pass_rate is None
+    skipped = result(id="gpt::a", tags=("model_gpt",), status=Status.SKIPPED, message="no device")
+    assert tally_of([skipped]).models["gpt"].pass_rate is None
 
 
 def shown(results: list[CaseResult], **more: Any) -> list[str]:
-    stream = io.StringIO()
-    reporter = make_reporter("terminal", stream=stream, color=False)
-    reporter.on_start(info_of(results, **more))
-    for index, each in enumerate(results):
-        reporter.on_case_result(each, index, len(results))
-    reporter.on_complete(RunSummary.of(results, total=len(results), duration_s=1.0), results)
+    reporter = make_reporter("terminal", stream=(stream := io.StringIO()), color=False)
+    report_run(reporter, info_of(results, **more), results, duration_s=1.0)
     return stream.getvalue().splitlines()
 
 
 def info_of(results: list[CaseResult], **more: Any) -> RunInfo:
-    return RunInfo(run_id="r", started_at="now", total=len(results), target="torch:cpu", seed=7, **more)
+    return run_info(total=len(results), directory="", **more)
+
+
+def tally_of(results: Iterable[CaseResult]) -> Tally:
+    tally = Tally()
+    for each in results:
+        tally.add(each)
+    return tally
 
 
 def test_the_terminal_has_a_line_for_each_model(results: list[CaseResult]) -> None:
@@ -113,7 +112,7 @@ def test_coverage_of_declared_operators(results: list[CaseResult]) -> None:
 
 
 def test_reports_hold_the_same_figures(results: list[CaseResult]) -> None:
-    info, summary = info_of(results, options=DECLARED), RunSummary.of(results, total=6, duration_s=1.0)
+    info, summary = info_of(results, options=DECLARED), summary_of(results)
     figures = json.loads(report_text(info, results, summary))["summary"]["figures"]
     assert (figures["executed"], figures["shared"], figures["operators"], figures["signatures"]) == (3, 2, 4, 4)
     assert (figures["operators_declared"], figures["operators_declared_covered"]) == (8, 2)
@@ -129,10 +128,7 @@ def test_reports_hold_the_same_figures(results: list[CaseResult]) -> None:
 
 def test_two_files_of_model_have_two_rows(result: Make) -> None:
     def of(*places: str) -> list[str]:
-        tally = Tally()
-        for place in places:
-            tally.add(result(id="gpt::a", tags=("model_gpt",), where=f"{place}:3"))
-        return list(tally.models)
+        return list(tally_of(result(id="gpt::a", tags=("model_gpt",), where=f"{at}:3") for at in places).models)
 
     assert of("m/full.yaml", "m/full.yaml") == ["gpt"]
     assert of("m/full.yaml", "m/relaxed.yaml") == ["gpt (full.yaml)", "gpt (relaxed.yaml)"]
@@ -144,9 +140,7 @@ def test_pass_rate_has_count_of_not_run(result: Make) -> None:
     large = {"status": Status.SKIPPED, "reason": Reason.UNSUPPORTED, "message": "too large: it needs 9 GiB", **model}
     wrong = {"status": Status.XFAILED, "reason": Reason.BAD_CASE, "message": "no such position", **model}
     results = [result(id="gpt::a", **model), result(id="gpt::b", **large), result(id="gpt::c", **wrong)]
-    tally = Tally()
-    for each in results:
-        tally.add(each)
+    tally = tally_of(results)
     assert tally.all.pass_rate == 1.0
     assert dict(tally.all.not_run) == {"too large": 1, "known wrong data": 1}
     lines = shown(results)

@@ -11,7 +11,7 @@ from texts import says_exactly
 
 from optest.reporting.failure_groups import failure_groups, group_lines
 from optest.reporting.patterns import pattern_of
-from optest.spec import CaseResult, Measure, Reason, RuleUsed
+from optest.spec import CaseResult, Measure, Reason, RuleUsed, Status, Verdict
 
 Make = Callable[..., CaseResult]
 
@@ -30,6 +30,24 @@ def many(result: Make, **lists: Any) -> list[CaseResult]:
     return made
 
 
+def failing(
+    results: list[CaseResult], fails: Callable[[CaseResult], Any], *, say: Callable[[CaseResult], Any] = lambda _: {}
+) -> list[CaseResult]:
+    """The results, of which some fail; ``say`` adds details to their verdicts."""
+
+    def verdict(each: CaseResult) -> Verdict:
+        return Verdict(**{"status": Status.FAILED, "reason": Reason.VALUE, **say(each)})
+
+    return [replace(each, verdict=verdict(each)) if fails(each) else each for each in results]
+
+
+def pattern_where(
+    results: list[CaseResult], fails: Callable[[CaseResult], Any], diagnosis: tuple[str, ...] = ()
+) -> str:
+    failed = [each for each in results if fails(each)]
+    return pattern_of(failed, [each for each in results if each not in failed], diagnosis)
+
+
 @pytest.mark.parametrize(
     ("fails", "words"),
     [
@@ -41,16 +59,7 @@ def many(result: Make, **lists: Any) -> list[CaseResult]:
     ],
 )
 def test_what_failures_have_in_common(result: Make, fails: Callable[[CaseResult], bool], words: str) -> None:
-    results = many(result)
-    pattern = pattern_of([each for each in results if fails(each)], [each for each in results if not fails(each)])
-    assert words in pattern
-
-
-def pattern_where(
-    results: list[CaseResult], fails: Callable[[CaseResult], Any], diagnosis: tuple[str, ...] = ()
-) -> str:
-    failed = [each for each in results if fails(each)]
-    return pattern_of(failed, [each for each in results if each not in failed], diagnosis)
+    assert words in pattern_where(many(result), fails)
 
 
 def test_attribute_of_the_diagnosis_hides_sizes(result: Make) -> None:
@@ -76,9 +85,9 @@ def test_a_factor_of_one_size_is_no_condition(result: Make, sizes: Sequence[int]
 
 
 def test_passes_without_elements_do_not_count(result: Make) -> None:
-    results = many(result, sizes=(0, 8, 64))
-    assert "all 6 such cases" in pattern_where(results, lambda each: each.shapes["input0"][-1] == 64)
-    assert "none of 6 others" in pattern_where(results, lambda each: each.shapes["input0"][-1] == 64)
+    pattern = pattern_where(many(result, sizes=(0, 8, 64)), lambda each: each.shapes["input0"][-1] == 64)
+    assert "all 6 such cases" in pattern
+    assert "none of 6 others" in pattern
 
 
 def test_few_passes_leave_two_conditions(result: Make) -> None:
@@ -92,13 +101,10 @@ def test_few_passes_leave_two_conditions(result: Make) -> None:
 def test_an_input_that_is_given_is_a_condition(result: Make) -> None:
     def case(number: int, fails: bool, **more: str) -> CaseResult:
         inputs = {"query": "float32", **more}
-        wire = {
-            "inputs": tuple(
-                (name, f"input{at}", (kind, (number + 2, 8))) for at, (name, kind) in enumerate(inputs.items())
-            )
-        }
+        shape = (number + 2, 8)
+        wire = tuple((name, f"input{at}", (kind, shape)) for at, (name, kind) in enumerate(inputs.items()))
         reason = {"reason": Reason.VALUE} if fails else {}
-        return result(id=f"{number} {more}", shapes={"input0": (number + 2, 8)}, case=wire, **reason)
+        return result(id=f"{number} {more}", shapes={"input0": shape}, case={"inputs": wire}, **reason)
 
     plain = [case(number, fails=False) for number in range(6)]
     bools = [case(number, fails=False, mask="bool") for number in range(6)]
@@ -124,19 +130,10 @@ def test_group_of_few_failures_has_no_pattern(result: Make) -> None:
     def fails(each: CaseResult) -> bool:
         return each.dtypes == ("bfloat16",) or (each.dtypes == ("float16",) and each.shapes["input0"][-1] == 8)
 
-    results = [
-        result(
-            id=each.id,
-            dtypes=each.dtypes,
-            shapes=each.shapes,
-            case=each.case,
-            reason=Reason.VALUE,
-            details={"diagnosis": ["as if alpha were 1" if each.dtypes == ("float16",) else "as if beta were 1"]},
-        )
-        if fails(each)
-        else each
-        for each in many(result)
-    ]
+    def diagnosis(each: CaseResult) -> dict[str, Any]:
+        return {"details": {"diagnosis": ["as if alpha were 1" if "float16" in each.dtypes else "as if beta were 1"]}}
+
+    results = failing(many(result), fails, say=diagnosis)
     small, large = sorted(failure_groups(results), key=lambda group: len(group.others))
     assert small.pattern == ""
     assert large.pattern.startswith("in this way only in bfloat16")
@@ -159,17 +156,11 @@ def test_scalars_and_empty_calls_stand_for_no_others(result: Make) -> None:
 def test_nothing_in_common(result: Make) -> None:
     results = many(result)
     chosen = [results[place] for place in (0, 5, 9, 14, 20)]
-    assert pattern_of(chosen, [each for each in results if each not in chosen]) == ""
+    assert pattern_where(results, chosen.__contains__) == ""
 
 
 def test_block_of_group_has_pattern(result: Make) -> None:
-    results = [
-        result(id=each.id, dtypes=each.dtypes, shapes=each.shapes, case=each.case, reason=Reason.VALUE)
-        if each.dtypes == ("float16",)
-        else each
-        for each in many(result)
-    ]
-    (group,) = failure_groups(results)
+    (group,) = failure_groups(failing(many(result), lambda each: each.dtypes == ("float16",)))
     assert any(line.startswith("  fails: only in float16") for line in group_lines(group))
 
 
@@ -187,9 +178,7 @@ def test_two_operators_with_wrong_values_are_two_groups(result: Make) -> None:
 
 def test_other_diagnoses_are_other_groups(result: Make) -> None:
     said = [["as if alpha were 1.0 not 2.0"], ["as if alpha were 1.0 not 3.0"], ["the ratio is 2"], []]
-    results = [
-        result(id=str(place), reason=Reason.VALUE, details={"diagnosis": each}) for place, each in enumerate(said)
-    ]
+    results = [result(id=str(at), reason=Reason.VALUE, details={"diagnosis": each}) for at, each in enumerate(said)]
     assert [len(group.others) for group in failure_groups(results)] == [1, 0, 0]
 
 
@@ -208,12 +197,7 @@ def test_a_pattern_holds_for_all_that_fail(result: Make) -> None:
     half = [each for each in many(result) if "float16" in each.dtypes]
     strided = [each for each in many(result) if "float16" not in each.dtypes and "(1, 4)" in each.id]
     failed = {each.id: reason for group, reason in ((half, Reason.VALUE), (strided, Reason.SHAPE)) for each in group}
-    results = [
-        result(id=each.id, dtypes=each.dtypes, shapes=each.shapes, case=each.case, reason=failed[each.id])
-        if each.id in failed
-        else each
-        for each in many(result)
-    ]
+    results = failing(many(result), lambda each: each.id in failed, say=lambda each: {"reason": failed[each.id]})
     patterns = {group.first.reason: group.pattern for group in failure_groups(results)}
     assert "only in float16" in patterns[Reason.VALUE]
     assert f"; {len(strided)} more cases of it fail in other ways" in patterns[Reason.VALUE]
@@ -223,35 +207,28 @@ def test_a_pattern_holds_for_all_that_fail(result: Make) -> None:
 def test_a_parameter_tells_one_cause_from_another(result: Make, diagnosis: tuple[str, ...]) -> None:
     """Nothing explains most of them: those with another alpha have one cause, be one of them diagnosed or not."""
 
-    def failed(each: CaseResult) -> CaseResult:
-        said = {"diagnosis": diagnosis} if each.shapes["input0"] == (4, 64) else {}
-        kept = {name: getattr(each, name) for name in ("id", "dtypes", "shapes", "case", "attributes")}
-        return result(**kept, reason=Reason.VALUE, details=said)
-
     cases = [
-        result(id=f"{alpha} {size}", shapes={"input0": (4, size)}, attributes={"alpha": alpha})
-        for alpha in (1, 1, 1, 1, 2)
+        result(id=f"{at} {size}", shapes={"input0": (4, size)}, attributes={"alpha": alpha})
+        for at, alpha in enumerate((1, 1, 1, 1, 2))
         for size in (64, *range(8))
     ]
-    results = [
-        failed(each) if each.attributes["alpha"] == 2 or each.shapes["input0"] == (4, 3) else each for each in cases
-    ]
+    results = failing(
+        cases,
+        lambda each: each.attributes["alpha"] == 2 or each.shapes["input0"] == (4, 3),
+        say=lambda each: {"details": {"diagnosis": diagnosis}} if each.shapes["input0"] == (4, 64) else {},
+    )
     sizes = {group.first.attributes["alpha"]: 1 + len(group.others) for group in failure_groups(results)}
     assert sizes == {1: 4, 2: 9}
 
 
 def test_integers_do_not_hide_roundings(result: Make, measure: Callable[..., Measure]) -> None:
+    def wrong(size: int, dtype: str, rule: str) -> CaseResult:
+        measures = [measure(dtype=dtype, mismatched=8, rule=RuleUsed(layer="operator", name=rule, text=rule))]
+        return result(id=f"{dtype} {size}", dtypes=(dtype,), reason=Reason.VALUE, measures=measures)
+
     rules = [("int64", "exact"), ("float16", "accumulate")]
-    results = [
-        result(id=f"{dtype} {size}", dtypes=(dtype,), reason=Reason.VALUE, measures=[wrong])
-        for size in range(3)
-        for dtype, rule in rules
-        for wrong in [measure(dtype=dtype, mismatched=8, rule=RuleUsed(layer="operator", name=rule, text=rule))]
-    ]
-    assert [{*group.first.dtypes, *group.others[0].dtypes} for group in failure_groups(results)] == [
-        {"int64"},
-        {"float16"},
-    ]
+    groups = failure_groups([wrong(size, *rule) for size in range(3) for rule in rules])
+    assert [{*group.first.dtypes, *group.others[0].dtypes} for group in groups] == [{"int64"}, {"float16"}]
 
 
 def test_float32_steps_in_float64_calls_are_reported_last(result: Make, measure: Callable[..., Measure]) -> None:
@@ -277,15 +254,12 @@ def test_16_bit_roundings_represent_no_wider_dtype(result: Make, measure: Callab
 
 def test_group_shows_simplest_call_with_rounding_hint(result: Make, measure: Callable[..., Measure]) -> None:
     rule = RuleUsed(name="composed", layer="operator", text="steps")
-    far, few, large = (
-        result(
-            id=str(size),
-            shapes={"input0": (4, size)},
-            reason=Reason.VALUE,
-            measures=[measure(mismatched=8, max_ulp_error=error, rule=rule)],
-        )
-        for size, error in ((2, 900.0), (7, 1.5), (65536, 1.5))
-    )
+
+    def wrong(size: int, error: float) -> CaseResult:
+        measures = [measure(mismatched=8, max_ulp_error=error, rule=rule)]
+        return result(id=str(size), shapes={"input0": (4, size)}, reason=Reason.VALUE, measures=measures)
+
+    far, few, large = wrong(2, 900.0), wrong(7, 1.5), wrong(65536, 1.5)
     (group,) = failure_groups([large, few, far])
     assert group.first is few
 
@@ -295,6 +269,4 @@ def test_unique_attribute_texts_are_no_pattern(result: Make, texts: int, words: 
     """As the values in a model that a traced node gets; some nodes share one, and some have none."""
     results = [result(id=str(at), attributes={"given": str(at % texts), "kind": "same"}) for at in range(20)]
     results.append(result(id="none", attributes={"kind": "same"}))
-    failed = [each for each in results if each.attributes.get("given") == "3"]
-    passed = [each for each in results if each not in failed]
-    assert pattern_of(failed, passed) == words
+    assert pattern_where(results, lambda each: each.attributes.get("given") == "3") == words

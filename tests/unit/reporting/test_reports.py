@@ -6,13 +6,16 @@ import dataclasses
 import io
 import json
 import math
+import operator
 import os
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from reporting_kit import report_run, run_info, summary_of, write_journal
 from texts import refusal, says
 
 from optest.errors import InternalError, UnknownName, UsageError
@@ -23,19 +26,10 @@ from optest.reporting.json_report import build_report, report_text
 from optest.reporting.schema import REPORT_SCHEMA, require_fit
 from optest.reporting.terminal import TerminalReporter
 from optest.spec import CaseResult, Measure, Reason, RunInfo, RunSummary, Status, Timings, Verdict
-from optest.store import Journal, JournalWriter, read_journal
+from optest.store import Journal, read_journal
 
 Make = Callable[..., Any]
-INFO = RunInfo(
-    run_id="20260131T000000Z-ab",
-    started_at="2026-01-31T23:59:58.123+00:00",
-    total=3,
-    target="torch:cpu",
-    seed=7,
-    directory="runs/20260131T000000Z-ab",
-    versions={"numpy": "2"},
-    host={"cores": 2},
-)
+INFO = run_info(directory="runs/20260131T000000Z-ab", versions={"numpy": "2"}, host={"cores": 2})
 
 
 @pytest.fixture
@@ -43,17 +37,12 @@ def results(result: Make, measure: Make) -> list[CaseResult]:
     wrong = measure(
         mismatched=1, worst_index=(0, 0), worst_actual=math.nan, worst_expected=math.inf, worst_used=math.inf
     )
+    strange = {"attributes": {"high": math.inf, "$float": "x"}, "details": {"x": math.nan}}
     return [
         result(tags=("a",)),
-        result(
-            reason=Reason.NAN, measures=(wrong,), attributes={"high": math.inf, "$float": "x"}, details={"x": math.nan}
-        ),
+        result(reason=Reason.NAN, measures=(wrong,), **strange),
         result(operator="cast", id="cast", reason=Reason.UNSUPPORTED, message="no float8", chip="a100"),
     ]
-
-
-def summary_of(results: list[CaseResult]) -> RunSummary:
-    return RunSummary.of(results, total=3, duration_s=0.41)
 
 
 def strict(text: str) -> Any:
@@ -81,7 +70,7 @@ def test_what_the_report_says(results: list[CaseResult]) -> None:
         "finished": 3,
         "interrupted": False,
         "exit_status": 1,
-        "duration_s": 0.41,
+        "duration_s": 1.5,
         "by_status": {"passed": 1, "failed": 1, "skipped": 1},
         "by_reason": {"NAN": 1, "UNSUPPORTED": 1},
         "by_operator": {"matmul": {"passed": 1, "failed": 1}, "cast": {"skipped": 1}},
@@ -117,50 +106,39 @@ def test_nothing_of_a_result_is_left_out() -> None:
     assert set(report_schema.ExplanationEntry.__struct_fields__) == fields(Explanation) | {"same_cause"}
     assert set(report_schema.MeasureEntry.__struct_fields__) == fields(Measure)
     assert set(report_schema.TimingsEntry.__struct_fields__) == fields(Timings)
-    assert set(report_schema.RunEntry.__struct_fields__) == fields(RunInfo) - {"run_id", "total", "fingerprint"} | {
-        "id"
-    }
+    kept = fields(RunInfo) - {"run_id", "total", "fingerprint"}
+    assert set(report_schema.RunEntry.__struct_fields__) == kept | {"id"}
     assert set(report_schema.SummaryEntry.__struct_fields__) == fields(RunSummary) | {"by_operator", "figures"}
 
 
-def _set(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
-    def change(report: dict[str, Any]) -> None:
-        *way, last = path.split(".")
-        place: Any = report
-        for step in way:
-            place = place[int(step)] if step.isdigit() else place[step]
-        if value is KeyError:
-            del place[last]
-        else:
-            place[last] = value
-
-    return change
-
-
 @pytest.mark.parametrize(
-    "change",
+    ("path", "value"),
     [
-        _set("schema_version", 2),
-        _set("news", 1),
-        _set("run.news", 1),
-        _set("cases.0.news", 1),
-        _set("cases.0.status", "good"),
-        _set("cases.0.reason", "VALU"),
-        _set("cases.0.seed", "7"),
-        _set("cases.0.seed", 7.5),
-        _set("cases.0.attempts", -1),
-        _set("cases.0.measures.0.shape", [-1]),
-        _set("cases.0.measures.0.worst_used", "huge"),
-        _set("cases.0.measures.0.rule", {"name": "x"}),
-        _set("cases.0.timings.run_s", "fast"),
-        _set("cases.0.id", KeyError),
-        _set("summary.duration_s", -1.0),
-        _set("summary.by_status", {"passed": "1"}),
+        ("schema_version", 2),
+        ("news", 1),
+        ("run.news", 1),
+        ("cases.0.news", 1),
+        ("cases.0.status", "good"),
+        ("cases.0.reason", "VALU"),
+        ("cases.0.seed", "7"),
+        ("cases.0.seed", 7.5),
+        ("cases.0.attempts", -1),
+        ("cases.0.measures.0.shape", [-1]),
+        ("cases.0.measures.0.worst_used", "huge"),
+        ("cases.0.measures.0.rule", {"name": "x"}),
+        ("cases.0.timings.run_s", "fast"),
+        ("cases.0.id", KeyError),
+        ("summary.duration_s", -1.0),
+        ("summary.by_status", {"passed": "1"}),
     ],
 )
-def test_both_judges_refuse_the_same(change: Callable[[dict[str, Any]], None], results: list[CaseResult]) -> None:
+def test_both_judges_refuse_the_same(path: str, value: Any, results: list[CaseResult]) -> None:
     report = build_report(INFO, results, summary_of(results))
-    change(report)
+    *way, last = (int(step) if step.isdigit() else step for step in path.split("."))
+    place: Any = reduce(operator.getitem, way, report)
+    place[last] = value
+    if value is KeyError:
+        del place[last]
     with refusal(InternalError, "reporting.report_does_not_fit"):
         require_fit(report)
     with pytest.raises(jsonschema.ValidationError):
@@ -212,24 +190,12 @@ def test_reporters_of_installed_packages_are_found(monkeypatch: pytest.MonkeyPat
     assert group == ["optest.reporters"]
 
 
-def live_text(results: list[CaseResult], summary: RunSummary) -> str:
-    reporter = TerminalReporter(stream := io.StringIO(), clock=lambda: 0.0)
-    reporter.on_start(INFO)
-    for index, each in enumerate(results):
-        reporter.on_case_result(each, index, 3)
-    reporter.on_complete(summary)
-    return stream.getvalue()
-
-
 def test_journal_yields_reports_of_run(results: list[CaseResult], tmp_path: Path) -> None:
     summary = summary_of(results)
-    with JournalWriter(tmp_path / "j") as writer:
-        writer.start(INFO)
-        for each in results:
-            writer.result(each)
-        writer.end(summary)
+    write_journal(tmp_path / "j", INFO, results, summary)
     journal = read_journal(tmp_path / "j")
-    assert report_from_journal(journal, "terminal", color=False) == live_text(results, summary)
+    report_run(TerminalReporter(live := io.StringIO(), clock=lambda: 0.0), INFO, results)
+    assert report_from_journal(journal, "terminal", color=False) == live.getvalue()
     assert report_from_journal(journal, "json") == report_text(INFO, results, summary)
     with refusal(UnknownName, "reporting.unknown_report_format_jsom"):
         report_from_journal(journal, "jsom")
@@ -275,10 +241,7 @@ def test_raising_reporter_is_removed_and_named(event: str, results: list[CaseRes
     deaf, well = Deaf(event, ValueError("broken")), Deaf("", ValueError())
     assert isinstance(well, Reporter)
     manager = ReportManager([deaf, well], stream=(stream := io.StringIO()))
-    manager.on_start(INFO)
-    for index, each in enumerate(results):
-        manager.on_case_result(each, index, 3)
-    manager.on_complete(summary_of(results))
+    report_run(manager, INFO, results)
     assert well.heard == ["on_start", *["on_case_result"] * 3, "on_complete"]
     assert deaf.heard[-1] == event
     assert deaf.heard.count(event) == 1

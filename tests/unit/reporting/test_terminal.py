@@ -6,49 +6,36 @@ import io
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
+from reporting_kit import report_run, run_info
 from texts import lacks, says, says_exactly
 
 from optest.reporting.page import Page, wants_color
 from optest.reporting.terminal import TerminalReporter
-from optest.spec import CaseResult, Check, CheckState, Evidence, Reason, RunInfo, RunSummary, Status, Verdict
+from optest.spec import CaseResult, Check, CheckState, Evidence, Reason, RunSummary, Status, Verdict
 
 Make = Callable[..., Any]
-INFO = RunInfo(
-    run_id="20260131T000000Z-ab",
-    started_at="2026-01-31T00:00:00.000+00:00",
-    total=3,
-    target="torch:cpu",
-    seed=7,
-    plan="plan.yaml",
-    directory=".optest/runs/20260131T000000Z-ab",
-    optest_version="0.1.0",
-    notes=("the driver was registered by hand, so it runs in this process",),
-)
+NOTE = "the driver was registered by hand, so it runs in this process"
+INFO = run_info(plan="plan.yaml", optest_version="0.1.0", notes=(NOTE,))
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-def run(results: Iterable[CaseResult], stream: Any, *, total: int | None = None, **options: Any) -> str:
-    results = list(results)
-    total = len(results) if total is None else total
-    options.setdefault("clock", lambda: 0.0)
-    shrink = options.pop("shrink", None)
-    reporter = TerminalReporter(stream, **options)
+def run(results: Iterable[CaseResult], stream: Any, *, shrink: Any = None, **options: Any) -> str:
+    reporter = TerminalReporter(stream, **{"clock": lambda: 0.0, **options})
     reporter.shrink = shrink
-    reporter.on_start(INFO)
-    for index, result in enumerate(results):
-        reporter.on_case_result(result, index, total)
-    reporter.on_complete(RunSummary.of(results, total=total, duration_s=0.41))
+    report_run(reporter, INFO, list(results), duration_s=0.41)
     return str(stream.getvalue())
+
+
+OFF = {"mismatched": 3, "worst_index": (0, 1), "worst_actual": 1.0, "worst_expected": 2.0, "worst_bound": 0.5}
 
 
 @pytest.fixture
 def three(result: Make, measure: Make) -> list[CaseResult]:
-    wrong = measure(
-        mismatched=3, worst_index=(0, 1), worst_actual=1.0, worst_expected=2.0, worst_bound=0.5, worst_used=2.0
-    )
+    wrong = measure(**OFF, worst_used=2.0)
     return [
         result(),
         result(status=Status.FAILED, reason=Reason.VALUE, measures=(wrong,), repro="optest run again"),
@@ -111,34 +98,24 @@ def test_refusals_that_passed_are_counted(result: Make) -> None:
     assert says(run([refused], io.StringIO(), verbosity=1), "reporting.evidence_raised_as_expected")
 
 
-def test_escape_sequences_only_on_terminal(three: list[CaseResult], terminal: io.StringIO) -> None:
+def test_colour_and_live_line_only_on_terminal(three: list[CaseResult], terminal: io.StringIO) -> None:
     assert "\x1b" not in run(three, io.StringIO())
-    shown = run(three, terminal, width=200)
-    assert "\x1b[1;31mFAILED\x1b[0m  matmul" in shown
-    assert "\x1b[2K" in shown
+    coloured = run(three, terminal, width=200)
+    assert "\x1b[1;31mFAILED\x1b[0m  matmul" in coloured
+    assert "\x1b[2K" in coloured
 
 
-def test_terminal_without_colour_has_live_line(three: list[CaseResult], terminal: io.StringIO) -> None:
+def test_terminal_without_colour_has_text_of_pipe(three: list[CaseResult], terminal: io.StringIO) -> None:
     shown = run(three, terminal, color=False, width=200)
     assert set(ANSI.findall(shown)) == {"\x1b[2K"}
     assert "━━━━━━━━────────────────  1/3" in shown
-
-
-def test_terminal_and_pipe_have_same_text(three: list[CaseResult], terminal: io.StringIO) -> None:
-    shown = run(three, terminal, color=False, width=200)
     remaining = re.sub(r"\r\x1b\[2K[^\n]*?(?=\r\x1b\[2K)", "", shown).replace("\r\x1b[2K", "")
     assert remaining == run(three, io.StringIO())
 
 
 def test_live_line_is_rare_and_fits_terminal(result: Make, terminal: io.StringIO) -> None:
-    now = [0.0]
-
-    def clock() -> float:
-        now[0] += 0.001
-        return now[0]
-
     wide = result(id="漢字" * 60)
-    shown = run([wide] * 1000, terminal, color=False, width=50, clock=clock)
+    shown = run([wide] * 1000, terminal, color=False, width=50, clock=map((0.001).__mul__, count()).__next__)
     draws = [part for part in shown.split("\r\x1b[2K") if "━" in part or "─" in part]
     assert 5 <= len(draws) <= 25
     from rich.cells import cell_len
@@ -148,8 +125,7 @@ def test_live_line_is_rare_and_fits_terminal(result: Make, terminal: io.StringIO
 
 
 def test_narrow_terminal_wraps_prose_but_no_commands(result: Make, measure: Make, terminal: io.StringIO) -> None:
-    wrong = measure(mismatched=3, worst_index=(0, 1), worst_actual=1.0, worst_expected=2.0, worst_bound=0.5)
-    failed = result(status=Status.FAILED, reason=Reason.VALUE, measures=(wrong,))
+    failed = result(reason=Reason.VALUE, measures=(measure(**OFF),))
     lines = ANSI.sub("", run([failed], terminal, width=60)).replace("\r", "").split("\n")
     long = [line for line in lines if len(line) > 60]
     assert [line.split(":")[0] for line in long] == ["  reproduce"]
@@ -183,15 +159,9 @@ def test_the_bar_has_an_ascii_form(three: list[CaseResult]) -> None:
 
 
 def test_large_run_prints_failures_and_progress(result: Make) -> None:
-    now = [0.0]
-
-    def clock() -> float:
-        now[0] += 0.5
-        return now[0]
-
     results = [result()] * 100
     results[40] = result(reason=Reason.SHAPE, message="other shape")
-    lines = run(results, io.StringIO(), clock=clock).split("\n")
+    lines = run(results, io.StringIO(), clock=map((0.5).__mul__, count()).__next__).split("\n")
     assert not any("PASSED" in line for line in lines)
     assert "[ 41/100] FAILED  matmul[float16](64x128, 128x32)  SHAPE  1.2 ms" in lines
     progress = [line for line in lines if line.startswith("…")]
@@ -231,10 +201,8 @@ def test_the_smallest_calls_of_the_first_blocks(result: Make, interrupted_at: in
 
     text = run(results, io.StringIO(), shrink=shrink)
     assert asked == [f"case {number}" for number in range(5 if interrupted_at is None else interrupted_at)]
-    told = asked if interrupted_at is None else asked[:-1]
-    assert [line for line in text.splitlines() if "smallest" in line] == [
-        f"  smallest: that of {each}" for each in told
-    ]
+    smallest = [line for line in text.splitlines() if "smallest" in line]
+    assert smallest == [f"  smallest: that of {each}" for each in asked[: None if interrupted_at is None else -1]]
     assert text.count("  reproduce:") == 9
 
 
@@ -259,10 +227,7 @@ def test_nothing_ran(terminal: io.StringIO) -> None:
 
 
 def test_a_resumed_run_is_summed_up_whole(three: list[CaseResult]) -> None:
-    reporter = TerminalReporter(stream := io.StringIO())
-    reporter.on_start(INFO)
-    reporter.on_case_result(three[2], 2, 3)
-    reporter.on_complete(RunSummary.of(three, total=3, duration_s=0.1), three)
+    report_run(TerminalReporter(stream := io.StringIO()), INFO, three, resumed=2, duration_s=0.1)
     assert says(stream.getvalue(), "reporting.passed_failed_skipped_in_2")
     assert says(stream.getvalue(), "reporting.again_optest_run_again")
 

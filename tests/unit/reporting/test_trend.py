@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from reporting_kit import run_info, summary_of
 from texts import says, says_exactly
 
-from optest.reporting.trend import Kind, trend_data, trend_lines, trend_of
-from optest.spec import Benchmark, CaseResult, Reason, RunInfo, RunSummary, Status, Timings, Verdict
+from optest.reporting.trend import Kind, Trend, trend_data, trend_lines, trend_of
+from optest.spec import Benchmark, CaseResult, Reason, Status, Timings, Verdict
 from optest.spec.benchmark import CallTime
 from optest.store import Journal
 
@@ -18,21 +19,15 @@ Make = Callable[..., CaseResult]
 P, F, S = "passed", "failed", "skipped"
 
 
-def journal(
-    number: int, results: list[CaseResult], *, same: bool = False, total: int | None = None, **options: Any
-) -> Journal:
-    info = RunInfo(
-        run_id=f"r{number}",
-        started_at=f"2026-01-0{number}T00:00:00Z",
-        total=len(results),
-        target="torch:cpu",
-        seed=7,
-        fingerprint={"plan": "same" if same else f"p{number}"},
-        plan=options.pop("file", ""),
-        options=options,
-    )
-    summary = RunSummary.of(results, total=len(results) if total is None else total, duration_s=1.0)
-    return Journal(info=info, results=tuple(results), summary=summary)
+def journal(number: int, results: list[CaseResult], *, missing: int = 0, **changes: Any) -> Journal:
+    times = {"run_id": f"r{number}", "started_at": f"2026-01-0{number}T00:00:00Z", "total": len(results)}
+    info = run_info(**{**times, "fingerprint": {"plan": f"p{number}"}, **changes})
+    return Journal(info=info, results=tuple(results), summary=summary_of(results, total=len(results) + missing))
+
+
+def changes_of(*runs: list[CaseResult], **changes: Any) -> list[Kind]:
+    """What became of the cases of the first run, over all runs."""
+    return [each.kind for each in trend_of([journal(at, run, **changes) for at, run in enumerate(runs, 1)]).changes]
 
 
 @pytest.fixture
@@ -82,8 +77,7 @@ def test_what_became_of_a_case(name: str, case: Make, result: Make) -> None:
 
 
 def test_a_turn_while_nothing_changed_is_flaky(case: Make) -> None:
-    runs = [journal(1, [case(P)], same=True), journal(2, [case(F)], same=True)]
-    assert [change.kind for change in trend_of(runs).changes] == [Kind.FLAKY]
+    assert changes_of([case(P)], [case(F)], fingerprint={"plan": "same"}) == [Kind.FLAKY]
 
 
 def test_another_option_of_the_backend_is_said() -> None:
@@ -94,8 +88,7 @@ def test_another_option_of_the_backend_is_said() -> None:
 
 
 def test_rounds_that_differ_are_flaky(case: Make) -> None:
-    runs = [journal(1, [case(P)]), journal(2, [case(P), case(F, round=1)])]
-    assert [change.kind for change in trend_of(runs).changes] == [Kind.FLAKY]
+    assert changes_of([case(P)], [case(P), case(F, round=1)]) == [Kind.FLAKY]
 
 
 def test_case_with_other_key_is_changed(case: Make) -> None:
@@ -106,33 +99,25 @@ def test_case_with_other_key_is_changed(case: Make) -> None:
 
 
 def test_a_reason_that_changed(case: Make) -> None:
-    def raised(text: str) -> CaseResult:
-        return case(F) if text == "VALUE" else replaced(case(F), text)
+    def raised(message: str) -> CaseResult:
+        verdict = Verdict(status=Status.FAILED, reason=Reason.RAISED, message=message)
+        return replace(case(F), verdict=verdict)
 
-    runs = [journal(1, [raised("ValueError: size 3")]), journal(2, [raised("ValueError: size 4")])]
-    assert trend_of(runs).changes == ()
-    for text in ("TypeError: size 4", "VALUE"):
-        runs[1] = journal(2, [raised(text)])
-        (change,) = trend_of(runs).changes
+    assert changes_of([raised("ValueError: size 3")], [raised("ValueError: size 4")]) == []
+    for other in (raised("TypeError: size 4"), case(F)):
+        trend = trend_of([journal(1, [raised("ValueError: size 3")]), journal(2, [other])])
+        (change,) = trend.changes
         assert change.kind is Kind.OTHER_REASON
         assert "before: RAISED: ValueError: size 3" in change.gist
-        assert not trend_of(runs).got_worse
-
-
-def replaced(result: CaseResult, message: str) -> CaseResult:
-    return replace(result, verdict=Verdict(status=Status.FAILED, reason=Reason.RAISED, message=message))
+        assert not trend.got_worse
 
 
 @pytest.mark.parametrize(
     ("before", "now", "kind"), [(0.3, 0.7, Kind.LARGER_ERROR), (0.4, 0.7, None), (0.001, 0.05, None), (0.7, 0.3, None)]
 )
 def test_an_error_that_grew(case: Make, measure: Callable[..., Any], before: float, now: float, kind: Any) -> None:
-    runs = [journal(number, [measured(case(P), measure(), used)]) for number, used in ((1, before), (2, now))]
-    assert [each.kind for each in trend_of(runs).changes] == ([] if kind is None else [kind])
-
-
-def measured(result: CaseResult, measure: Any, used: float) -> CaseResult:
-    return replace(result, verdict=replace(result.verdict, measures=(replace(measure, worst_used=used),)))
+    runs = [[case(P, measures=(measure(worst_used=used),))] for used in (before, now)]
+    assert changes_of(*runs) == ([] if kind is None else [kind])
 
 
 @pytest.mark.parametrize(
@@ -152,13 +137,11 @@ def test_a_time_that_grew(case: Make, before: float, now: float, is_timed: bool,
         more = {"benchmark": Benchmark(time=time)} if is_timed else {"timings": Timings(run_s=seconds)}
         return replace(case(P), **more)
 
-    changes = trend_of([journal(1, [took(before)]), journal(2, [took(now)])]).changes
-    assert [each.kind for each in changes] == [Kind.SLOWER] * is_slower
+    assert changes_of([took(before)], [took(now)]) == [Kind.SLOWER] * is_slower
 
 
 def test_cases_missing_from_interrupted_run_are_kept(case: Make, result: Make) -> None:
-    runs = [journal(1, [case(P), result(id="b")]), journal(2, [case(P)], total=2)]
-    trend = trend_of(runs)
+    trend = trend_of([journal(1, [case(P), result(id="b")]), journal(2, [case(P)], missing=1)])
     assert trend.changes == ()
     assert says(trend.notes[0], "reporting.run_did_not_come")
 
@@ -196,16 +179,23 @@ def test_a_single_run_has_no_trend(case: Make) -> None:
 def test_unselected_cases_are_neither_removed_nor_new(
     result: Make, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
-    one, two = result(id="one"), result(id="two")
-    trend = trend_of([journal(1, [one, two], **before), journal(2, [one], **after)])
-    assert trend.changes == ()
-    assert says(trend.notes[0], "reporting.chose_their_cases_differently")
-    assert trend_of([journal(1, [one, two], **before), journal(2, [two, one], **after)]).notes == ()
-    assert trend_of([journal(1, [one], **after), journal(2, [one, two], **before)]).changes == ()
-    same = {"plan": "x.yaml", "file": "x.yaml", "keyword": "a"}
-    trend = trend_of([journal(1, [one, two], **same), journal(2, [one], **same)])
-    assert [each.kind for each in trend.changes] == [Kind.REMOVED]
-    assert trend.notes == ()
+    def trend(options: Any, cases: str, options_then: Any, cases_then: str, plan: str = "") -> Trend:
+        runs = [(options, cases), (options_then, cases_then)]
+        return trend_of(
+            [
+                journal(at, [result(id=name) for name in names], options=given, plan=plan)
+                for at, (given, names) in enumerate(runs, 1)
+            ]
+        )
+
+    one = trend(before, "ab", after, "a")
+    assert one.changes == ()
+    assert says(one.notes[0], "reporting.chose_their_cases_differently")
+    assert trend(before, "ab", after, "ba").notes == ()
+    assert trend(after, "a", before, "ab").changes == ()
+    same = {"plan": "x.yaml", "keyword": "a"}
+    removed = trend(same, "ab", same, "a", "x.yaml")
+    assert ([each.kind for each in removed.changes], removed.notes) == ([Kind.REMOVED], ())
 
 
 def test_what_got_worse(case: Make) -> None:

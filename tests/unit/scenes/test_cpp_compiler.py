@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from texts import refusal
@@ -42,29 +43,24 @@ def count(calls: Path) -> int:
     return len(calls.read_text().splitlines())
 
 
-def test_the_same_text_is_compiled_once(tmp_path: Path, calls: Path) -> None:
-    source = written(tmp_path)
-    first = compile_source(source, ())
-    assert compile_source(source, ()) == first
-    written(tmp_path)  # another time, the same text
-    assert compile_source(source, ()) == first
-    assert count(calls) == 1
-
-
-def test_a_changed_header_is_another_object(tmp_path: Path, calls: Path) -> None:
-    first = compile_source(written(tmp_path), ())
-    second = compile_source(written(tmp_path, scale=3), ())
-    assert first != second
-    assert count(calls) == 2
-    assert compile_source(written(tmp_path, scale=2), ()) == first
+@pytest.mark.parametrize(
+    ("folder", "change", "compilations"),
+    [
+        (".", {}, 1),
+        (".", {"text": KERNEL.replace("* x", "+ x")}, 2),
+        (".", {"scale": 3}, 3),  # the entry of a text has the headers of its last compilation
+        ("a b", {"scale": 3}, 3),
+    ],
+)
+def test_changed_text_or_header_is_another_object(
+    tmp_path: Path, calls: Path, folder: str, change: dict[str, Any], compilations: int
+) -> None:
+    (tmp_path / folder).mkdir(exist_ok=True)
+    first = compile_source(written(tmp_path / folder), ())
+    assert (compile_source(written(tmp_path / folder, **change), ()) != first) is bool(change)
+    assert compile_source(written(tmp_path / folder), ()) == first
     assert first.is_file()
-
-
-def test_changed_text_is_another_object(tmp_path: Path, calls: Path) -> None:
-    first = compile_source(written(tmp_path), ())
-    assert compile_source(written(tmp_path, KERNEL.replace("* x", "+ x")), ()) != first
-    assert compile_source(written(tmp_path), ()) == first
-    assert count(calls) == 2
+    assert count(calls) == compilations
 
 
 def test_rebuild_compiles_again(tmp_path: Path, calls: Path) -> None:
@@ -100,9 +96,8 @@ def test_several_at_once_get_the_same(tmp_path: Path, calls: Path, compile_cache
 
 
 def test_compile_errors_have_their_line(tmp_path: Path) -> None:
-    with pytest.raises(
-        Fault, match=r"(?s)kernel.cpp does not compile:\n.*kernel.cpp:2:\d+: error: .*kNothing"
-    ) as caught:
+    said = r"(?s)kernel.cpp does not compile:\n.*kernel.cpp:2:\d+: error: .*kNothing"
+    with pytest.raises(Fault, match=said) as caught:
         compile_source(written(tmp_path, KERNEL.replace("kScale", "kNothing")), ())
     assert caught.value.reason is Reason.COMPILE
     assert "kNothing * x" in str(caught.value), "the line itself"
@@ -133,13 +128,6 @@ def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with refusal(Unavailable, "scenes.compiler_no_such_compiler"):
         compile_source(written(tmp_path), ())
     assert "no-such-compiler" in str(lack_of_runtime("cpp", "cpusim"))
-
-
-def test_folders_with_spaces(tmp_path: Path, calls: Path) -> None:
-    (folder := tmp_path / "a b").mkdir()
-    first = compile_source(written(folder), ())
-    assert compile_source(written(folder, scale=3), ()) != first
-    assert count(calls) == 2
 
 
 def test_unwritable_cache_folder_has_substitute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

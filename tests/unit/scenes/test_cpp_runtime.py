@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,6 +125,9 @@ class Ran(NamedTuple):
     recorded: Recorded
 
 
+Run = Callable[..., Ran]
+
+
 @pytest.fixture(scope="session")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sources")
@@ -133,52 +136,44 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Runner:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+def callable_of(folder: Path, function: str) -> dict[str, Any]:
+    """A CALLABLE: an orchestration of the sources with all their kernels."""
+    kernels = [
+        {
+            "func_id": number,
+            "source": str(folder / "kernels.cpp"),
+            "function_name": name,
+            "signature": [D.IN, D.OUT] if name == "add" else [D.INOUT],
+        }
+        for number, name in FUNCTIONS.items()
+    ]
+    orchestration = {"source": str(folder / "orchestrations.cpp"), "function_name": function}
+    return {"orchestration": orchestration, "incores": kernels}
 
-    def __call__(
-        self,
-        function: str,
-        *,
-        level: int = 2,
-        devices: int = 1,
-        config: Mapping[str, Any] | None = None,
-        recorded: Recorded | None = None,
-        scalar: float | None = None,
-    ) -> Ran:
-        runtime, recorded = CppRuntime(), recorded or Recorded()
-        orchestration = {"source": str(self._folder / "orchestrations.cpp"), "function_name": function}
-        kernels = [
-            {
-                "func_id": number,
-                "source": str(self._folder / "kernels.cpp"),
-                "function_name": name,
-                "signature": [D.IN, D.OUT] if name == "add" else [D.INOUT],
-            }
-            for number, name in FUNCTIONS.items()
-        ]
-        program = runtime.build({"orchestration": orchestration, "incores": kernels}, "cpusim", level=level)
+
+@pytest.fixture
+def run(sources: Path) -> Run:
+    def call(function: str, *, devices: int = 1, recorded: Any = None, scalar: Any = None, **more: Any) -> Ran:
+        recorded = recorded or Recorded()
+        options = RunOptions(**{"config": {}, "level": 2, "recording": recorded, **more})
+        runtime = CppRuntime()
+        program = runtime.build(callable_of(sources, function), "cpusim", level=options.level)
         x, y = np.arange(8, dtype=np.int32), np.full(8, -1, np.int32)
         scalars = [] if scalar is None else [Scalar("n", scalar)]
-        options = RunOptions(config=config or {}, level=level, recording=recorded)
         worker = runtime.open("cpusim", range(10, 10 + devices))
         worker.run(program, TaskArgs(Tensor("x", x), Tensor("y", y), *scalars), options)
         return Ran(x, y, recorded)
 
-
-@pytest.fixture
-def run(sources: Path) -> Runner:
-    return Runner(sources)
+    return call
 
 
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("blocks", [1, 3, 16])
-def test_tasks_of_a_device_follow_each_other(run: Runner, blocks: int, threads: int) -> None:
+def test_tasks_of_a_device_follow_each_other(run: Run, blocks: int, threads: int) -> None:
     assert run("chain", config={"block_dim": blocks, "aicpu_thread_num": threads}).y.tolist() == [*range(11, 19)]
 
 
-def test_task_waits_for_all_its_predecessors(run: Runner) -> None:
+def test_task_waits_for_all_its_predecessors(run: Run) -> None:
     recorded = run("diamond", recorded=Recorded(profiles=True), config={"aicpu_thread_num": 3}).recorded
     spans = {each.name.partition(" block")[0]: each for each in recorded.spans}
     top, left, right, last = (spans[name] for name in sorted(spans))
@@ -187,28 +182,21 @@ def test_task_waits_for_all_its_predecessors(run: Runner) -> None:
     assert run("diamond").y.tolist() == [1, 2, 3, 4, 6, 7, 8, 9]
 
 
-def test_a_run_of_no_task_ends(run: Runner) -> None:
+def test_a_run_of_no_task_ends(run: Run) -> None:
     assert run("nothing").y.tolist() == [-1] * 8
 
 
 @pytest.mark.parametrize("blocks", [1, 5])
-def test_blocks_are_those_of_the_config(run: Runner, blocks: int) -> None:
+def test_blocks_are_those_of_the_config(run: Run, blocks: int) -> None:
     assert run("count", config={"block_dim": blocks}).y.tolist() == [blocks] * blocks + [-1] * (8 - blocks)
 
 
 @pytest.mark.parametrize("devices", [1, 2, 4])
-def test_copies_lead_from_device_to_device(run: Runner, devices: int) -> None:
+def test_copies_lead_from_device_to_device(run: Run, devices: int) -> None:
     assert run("around", level=3, devices=devices).y.tolist() == [*range(devices, devices + 8)]
 
 
-def test_unordered_copy_is_detected(run: Runner) -> None:
-    with pytest.raises(Fault) as caught:
-        run("unordered")
-    assert caught.value.reason is Reason.NONDETERMINISTIC
-    assert says_exactly(str(caught.value), "scenes.task_copy_to_device")
-
-
-def test_tasks_beside_each_other_need_no_order(run: Runner) -> None:
+def test_tasks_beside_each_other_need_no_order(run: Run) -> None:
     """They read the same tensor, and write different parts of another one."""
     assert run("unordered_neighbours").y.tolist()[4:] == [4, 5, 6, 7]
 
@@ -226,14 +214,21 @@ def test_tasks_beside_each_other_need_no_order(run: Runner) -> None:
         ("raises", 2, "task 0, kernel 7, block 1 on device 0: no such tile"),
     ],
 )
-def test_what_cannot_be_is_said(run: Runner, function: str, level: int, message: str) -> None:
+def test_what_cannot_be_is_said(run: Run, function: str, level: int, message: str) -> None:
     with pytest.raises(Fault) as caught:
         run(function, level=level, devices=2)
     assert caught.value.reason is Reason.RAISED
     assert message in str(caught.value)
 
 
-def test_level_2_device_uses_host_memory(run: Runner) -> None:
+def test_unordered_copy_is_detected(run: Run) -> None:
+    with pytest.raises(Fault) as caught:
+        run("unordered")
+    assert caught.value.reason is Reason.NONDETERMINISTIC
+    assert says_exactly(str(caught.value), "scenes.task_copy_to_device")
+
+
+def test_level_2_device_uses_host_memory(run: Run) -> None:
     assert run("of_the_host").y.tolist() == [*range(1, 9)]
 
 
@@ -245,18 +240,18 @@ def test_level_2_device_uses_host_memory(run: Runner) -> None:
         (8 + 1000, "memory was written 4000 bytes behind the end"),
     ],
 )
-def test_writes_beyond_an_allocation_are_found(run: Runner, place: int, message: str) -> None:
+def test_writes_beyond_an_allocation_are_found(run: Run, place: int, message: str) -> None:
     with pytest.raises(Fault, match=message) as caught:
         run("beyond", scalar=place)
     assert caught.value.reason is Reason.OUT_OF_BOUNDS
     run("beyond", scalar=7)
 
 
-def test_memory_that_nobody_wrote_is_no_number(run: Runner) -> None:
+def test_memory_that_nobody_wrote_is_no_number(run: Run) -> None:
     assert np.isnan(run("unwritten").y.view(np.float32)).all()
 
 
-def test_a_dump_has_the_tensors_of_every_task(run: Runner) -> None:
+def test_a_dump_has_the_tensors_of_every_task(run: Run) -> None:
     x, y, recorded = run("chain", recorded=Recorded(dumps=True), config={"block_dim": 3})
     assert {name for name, _, _ in recorded.tensors} == {"task 0 kernel 3", "task 1 kernel 3"}
     assert recorded.tensors["task 0 kernel 3", "before", 0].tolist() == x.tolist()
@@ -266,7 +261,7 @@ def test_a_dump_has_the_tensors_of_every_task(run: Runner) -> None:
     assert recorded.tensors["task 1 kernel 3", "after", 1].tolist() == y.tolist()
 
 
-def test_dumped_device_memory_has_its_tensors_dtype(run: Runner) -> None:
+def test_dumped_device_memory_has_its_tensors_dtype(run: Run) -> None:
     tensors = run("diamond", recorded=Recorded(dumps=True)).recorded.tensors
     part = tensors["task 2 kernel 3", "before", 0]
     assert (part.dtype, part.tolist()) == (np.int32, [4, 5, 6, 7])
@@ -274,18 +269,11 @@ def test_dumped_device_memory_has_its_tensors_dtype(run: Runner) -> None:
     assert (whole.dtype, whole.shape) == (np.int32, (8,))
 
 
-def test_a_timeline_has_every_block(run: Runner) -> None:
+def test_a_timeline_has_every_block(run: Run) -> None:
     spans = run("around", level=3, devices=2, recorded=Recorded(profiles=True), config={"block_dim": 2}).recorded.spans
-    names = sorted(each.name for each in spans)
-    assert names == sorted(
-        [
-            "task 0 copy block 0",
-            *(f"task 1 kernel 3 block {block}" for block in (0, 1)),
-            "task 2 copy block 0",
-            *(f"task 3 kernel 3 block {block}" for block in (0, 1)),
-            "task 4 copy block 0",
-        ]
-    )
+    copies, kernels = [f"task {task} copy block 0" for task in (0, 2, 4)], ("task 1 kernel 3", "task 3 kernel 3")
+    blocks = [f"{kernel} block {block}" for kernel in kernels for block in (0, 1)]
+    assert sorted(each.name for each in spans) == sorted([*copies, *blocks])
     assert {each.device for each in spans} == {10, 11}, "the ids of the devices, not their places"
     assert all(each.began_s <= each.ended_s for each in spans)
 
@@ -303,17 +291,15 @@ def test_a_timeline_has_every_block(run: Runner) -> None:
     ],
 )
 def test_a_wrong_callable_is_explained(sources: Path, changes: Mapping[str, Any], message: str) -> None:
-    callable_ = {
-        "orchestration": {"source": str(sources / "orchestrations.cpp"), "function_name": "count"},
-        "incores": [{"func_id": 9, "source": str(sources / "kernels.cpp"), "function_name": "count", **changes}],
-    }
+    kernel = {"func_id": 9, "source": str(sources / "kernels.cpp"), "function_name": "count", **changes}
+    callable_ = {**callable_of(sources, "count"), "incores": [kernel], **changes}
     args = TaskArgs(Tensor("x", np.zeros(1)), Tensor("y", np.zeros(1)))
 
-    def run() -> None:
+    def build_and_run() -> None:
         runtime = CppRuntime()
-        program = runtime.build({**callable_, **changes}, "cpusim", level=2)
+        program = runtime.build(callable_, "cpusim", level=2)
         runtime.open("cpusim", [0]).run(program, args, RunOptions(config={}, level=2, recording=Recorded()))
 
     with pytest.raises(Fault) as caught:
-        run()
+        build_and_run()
     assert message in str(caught.value)

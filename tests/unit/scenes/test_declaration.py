@@ -59,10 +59,12 @@ def test_wrong_arguments(specs: list[Any], message: str) -> None:
         TaskArgs(*specs)
 
 
-def declared(case: Any = None, *, cases: Any = None, **decorator: Any) -> type[SceneTestCase]:
+def declared(
+    case: Any = None, *, cases: Any = None, skip_golden: bool = False, **decorator: Any
+) -> type[SceneTestCase]:
     """A class with one case, of which ``case`` replaces keys, or with ``cases``."""
-    stated = [{"name": "default", **(case or {})}] if cases is None else cases
-    made = type("TestFoo", (SceneTestCase,), {"CASES": stated, "__module__": __name__})
+    cases = [{"name": "default", **(case or {})}] if cases is None else cases
+    made = type("TestFoo", (SceneTestCase,), {"CASES": cases, "SKIP_GOLDEN": skip_golden, "__module__": __name__})
     return scene_test(**{"platforms": ["cpusim", "cuda"], **decorator})(made)
 
 
@@ -91,52 +93,33 @@ def test_manual_everywhere_or_on_some_platforms(manual: Any, on_sim: bool, on_cu
 
 
 def test_a_case_says_more_than_its_class() -> None:
-    made = type(
-        "TestFoo",
-        (SceneTestCase,),
-        {"CASES": [{"name": "a"}, {"name": "b", "skip_golden": False}], "SKIP_GOLDEN": True, "__module__": __name__},
-    )
-    cases = scene_test(platforms=["cpusim"])(made)._scene_cases
-    assert [case.skip_golden for case in cases] == [True, False]
+    cases = [{"name": "a"}, {"name": "b", "skip_golden": False}]
+    assert [case.skip_golden for case in declared(cases=cases, skip_golden=True)._scene_cases] == [True, False]
 
 
 @pytest.mark.parametrize(
-    ("case", "decorator", "message"),
+    ("declaration", "message"),
     [
-        ({}, {"level": 4}, "level is 4, expected one of 2, 3"),
-        ({"name": ""}, {}, "case 1 of TestFoo: name is '', expected a text without :: and brackets"),
-        ({"name": "a::b"}, {}, "name is 'a::b', expected"),
-        ({"name": "a[0]"}, {}, r"name is 'a\[0\]', expected"),
-        ({"name": None}, {}, "name is None, expected"),
-        ({"parms": {}}, {}, "unknown key 'parms'; did you mean 'params'"),
-        ({"platforms": "cpusim"}, {}, "platforms is 'cpusim', expected a list of names"),
-        ({}, {"platforms": None}, "platforms is None, expected a list of names, here or in @scene_test"),
-        (
-            {"platforms": ["a5"]},
-            {},
-            r"its platforms \(a5\) include none of the class \(cpusim, cuda\)",
-        ),
-        ({"device_count": 0}, {"level": 3}, "device_count is 0, expected 1 or more"),
-        ({"device_count": "2"}, {"level": 3}, "device_count is '2', expected 1 or more"),
-        ({"device_count": 2}, {"level": 2}, "a scene of level 2 has one device; set level=3"),
+        ({"level": 4}, "level is 4, expected one of 2, 3"),
+        ({"case": {"name": ""}}, "case 1 of TestFoo: name is '', expected a text without :: and brackets"),
+        ({"case": {"name": "a::b"}}, "name is 'a::b', expected"),
+        ({"case": {"name": "a[0]"}}, r"name is 'a\[0\]', expected"),
+        ({"case": {"name": None}}, "name is None, expected"),
+        ({"case": {"parms": {}}}, "unknown key 'parms'; did you mean 'params'"),
+        ({"case": {"platforms": "cpusim"}}, "platforms is 'cpusim', expected a list of names"),
+        ({"platforms": None}, "platforms is None, expected a list of names, here or in @scene_test"),
+        ({"case": {"platforms": ["a5"]}}, r"its platforms \(a5\) include none of the class \(cpusim, cuda\)"),
+        ({"case": {"device_count": 0}, "level": 3}, "device_count is 0, expected 1 or more"),
+        ({"case": {"device_count": "2"}, "level": 3}, "device_count is '2', expected 1 or more"),
+        ({"case": {"device_count": 2}, "level": 2}, "a scene of level 2 has one device; set level=3"),
+        ({"cases": []}, "TestFoo has no CASES"),
+        ({"cases": ["default"]}, "case 1 of TestFoo is str, expected a mapping"),
+        ({"cases": [{"name": "a"}, {"name": "a"}]}, "two cases of TestFoo have the name 'a'"),
     ],
 )
-def test_wrong_declarations(case: dict[str, Any], decorator: dict[str, Any], message: str) -> None:
+def test_wrong_declarations(declaration: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        declared(case, **decorator)
-
-
-@pytest.mark.parametrize(
-    ("cases", "message"),
-    [
-        ([], "TestFoo has no CASES"),
-        (["default"], "case 1 of TestFoo is str, expected a mapping"),
-        ([{"name": "a"}, {"name": "a"}], "two cases of TestFoo have the name 'a'"),
-    ],
-)
-def test_wrong_lists_of_cases(cases: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        declared(cases=cases)
+        declared(**declaration)
 
 
 def test_scene_fails_without_plugin() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import toy_runtime
 from filelock import FileLock, Timeout
+from scene_kit import scene_text
 from texts import refusal
 
 from optest.api.running import run
@@ -17,36 +18,10 @@ from optest.scenes.runtimes import register_runtime
 from optest.scenes.workers import SceneWorkers
 from optest.spec import Status
 
-_SCENE = """
-from pathlib import Path
-import numpy as np
-from optest.scenes import ArgDirection as D
-from optest.scenes import SceneTestCase, TaskArgsBuilder, Tensor, scene_test
-
-
-def kernel(args, options, worker):
-    args.y[:] = args.x + 1
-
-
-class Base(SceneTestCase):
-    CALLABLE = {"function": kernel, "signature": [D.IN, D.OUT]}
-    CASES = [{"name": f"n{size}", "params": {"size": size}} for size in range(1, 7)]
-
-    def generate_args(self, params):
-        size = params["size"]
-        return TaskArgsBuilder(Tensor("x", np.ones(size, np.float32)), Tensor("y", np.zeros(size, np.float32)))
-
-    def compute_golden(self, args, params):
-        args.y[:] = args.x + 1
-
-
+_CASES = 'CASES = [{"name": f"n{size}", "params": {"size": size}} for size in range(1, 7)]'
+_OTHER = """
 @scene_test(level=2, runtime="toy", platforms=["cpusim"])
-class TestOne(Base):
-    pass
-
-
-@scene_test(level=2, runtime="toy", platforms=["cpusim"])
-class TestOther(Base):
+class TestOther(TestToy):
     pass
 """
 
@@ -57,7 +32,7 @@ def test_one_worker_for_each_device(devices: str, tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPTEST_PLUGINS", "toy_runtime")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "plugins"))
-    Path("test_toy.py").write_text(_SCENE)
+    Path("test_toy.py").write_text(scene_text(attributes=_CASES) + _OTHER)
     outcome = run({"source": ["scene:test_toy.py"], "device": devices, "rounds": 2, "max_parallel": "2", "quiet": 2})
     assert Counter(each.status for each in outcome.results) == {Status.PASSED: 24}
     lines = [line.split() for line in Path("toy.log").read_text().splitlines()]
