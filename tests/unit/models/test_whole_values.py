@@ -22,25 +22,15 @@ from optest.onnx.graphs import Graph  # noqa: E402
 from optest.onnx.whole_models import OnnxProgram  # noqa: E402
 from optest.spec import BackendTarget, Fault, Reason, Status, TestCase, Verdict  # noqa: E402
 
-_FLOAT = TensorProto.FLOAT
 
-
-def model(
-    nodes: list[Any], *, constants: dict[str, Any] | None = None, outputs: str = "y", shape: Any = (4, 8)
-) -> bytes:
+def model(nodes: list[Any], *, constants: Any = (), outputs: str = "y") -> bytes:
     """A model of x with outputs of the same shape."""
-    made = helper.make_model(
-        helper.make_graph(
-            nodes,
-            "g",
-            [helper.make_tensor_value_info("x", _FLOAT, shape)],
-            [helper.make_tensor_value_info(name, _FLOAT, shape) for name in outputs.split()],
-            [numpy_helper.from_array(np.asarray(value), name) for name, value in (constants or {}).items()],
-        ),
-        opset_imports=[helper.make_opsetid("", 20)],
-        ir_version=10,
-    )
-    content: bytes = made.SerializeToString()
+    x, *made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, (4, 8)) for name in ("x", *outputs.split()))
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in dict(constants).items()]
+    graph = helper.make_graph(nodes, "g", [x], made, tensors)
+    content: bytes = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10
+    ).SerializeToString()
     return content
 
 
@@ -59,21 +49,14 @@ def verdict_of(
 ) -> Verdict:
     for name, each in (("model", content), ("optimized", optimized)):
         (tmp_path / f"{name}.onnx").write_bytes(each)
+    files = {"file": str(tmp_path / "model.onnx"), "optimized": str(tmp_path / "optimized.onnx")}
+    runs = {"backend": "onnxruntime", "variant": "disabled"}
     case = TestCase(
         descriptor=descriptor_of("model.m"),
         inputs=(),
         name=part,
-        attributes={
-            "file": str(tmp_path / "model.onnx"),
-            "optimized": str(tmp_path / "optimized.onnx"),
-            "backend": "onnxruntime",
-            "variant": "disabled",
-            "part": part,
-            "values": values,
-            "given": given,
-        },
+        attributes={**files, **runs, "part": part, "values": values, "given": given},
         generator="optest.models.driver:ModelValues",
-        seed=0,
         backend=BackendTarget(name="model", kind="model"),
     )
     return execute([case], ModelDriver()).verdicts[0]

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from optest.errors import UnknownName, UsageError
+import pytest
+
+from optest.errors import PlanError, Problem, UnknownName, UsageError
 from optest.operators import OperatorRegistry
-from optest.plan import CaseRequest, PlanDocument, PlanHost, build_cases, parse_plan
+from optest.plan import CaseRequest, PlanDocument, PlanHost, build_cases, case_plan, parse_plan
 from optest.plan.select import Wanted
 from optest.spec import (
     Attribute,
@@ -71,75 +73,56 @@ def infer_cat(specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any])
 SCALE = Attribute(name="scale", type="float", default=0)
 """Its default is an int, so that 0 from the operator and 0.0 from a case have different keys."""
 
-EXACT = Rule(kind=RuleClass.EXACT)
 
+def operator(name: str, signature: str, rule: RuleClass = RuleClass.EXACT, **more: Any) -> OperatorDescriptor:
+    return OperatorDescriptor(name=name, signature=signature, rule=Rule(kind=rule), **more)
+
+
+DRAWN: dict[str, Any] = {"generator": "my.gen:Gen", "infer": infer_same}
+OF_MATMUL = (
+    Attribute(name="trans_a", type="bool", default=False, aliases=("transA",)),
+    Attribute(name="mode", type="str", default="plain"),
+)
+ALPHA = Attribute(name="alpha", type="float", default=1.0)
+DIM = Attribute(name="dim", type="ints", default=None, aliases=("axis",))
+RANGE = {"y": {"fill": "uniform", "low": 1, "high": 2}}
 DESCRIPTORS = (
-    OperatorDescriptor(
-        name="add",
+    operator(
+        "add",
+        "input, other -> out",
+        RuleClass.ULP,
         category="elementwise",
-        signature="input, other -> out",
         aliases=("elementwise_add",),
-        attributes=(Attribute(name="alpha", type="float", default=1.0),),
+        attributes=(ALPHA,),
         dtype_variants=(*FLOATS, ("int32",), ("float16", "float32")),
         infer=infer_same,
-        rule=Rule(kind=RuleClass.ULP),
         tags=("pointwise",),
     ),
-    OperatorDescriptor(
-        name="relu",
-        category="activation",
-        signature="input -> out",
-        infer=infer_same,
-        rule=Rule(kind=RuleClass.MOVEMENT),
-    ),
-    OperatorDescriptor(
-        name="matmul",
+    operator("relu", "input -> out", RuleClass.MOVEMENT, category="activation", infer=infer_same),
+    operator(
+        "matmul",
+        "input, other -> out",
+        RuleClass.ACCUMULATE,
         category="contraction",
-        signature="input, other -> out",
-        attributes=(
-            Attribute(name="trans_a", type="bool", default=False, aliases=("transA",)),
-            Attribute(name="mode", type="str", default="plain"),
-        ),
+        attributes=OF_MATMUL,
         dtype_variants=FLOATS,
         infer=infer_product,
-        rule=Rule(kind=RuleClass.ACCUMULATE),
     ),
-    OperatorDescriptor(
-        name="sum",
-        category="reduction",
-        signature="input -> out",
-        attributes=(Attribute(name="dim", type="ints", default=None, aliases=("axis",)),),
-        infer=infer_total,
-        rule=Rule(kind=RuleClass.ACCUMULATE),
-    ),
-    OperatorDescriptor(
-        name="norm",
+    operator("sum", "input -> out", RuleClass.ACCUMULATE, category="reduction", attributes=(DIM,), infer=infer_total),
+    operator(
+        "norm",
+        "input, weight?, bias? -> out",
+        RuleClass.COMPOSED,
         category="normalization",
-        signature="input, weight?, bias? -> out",
         attributes=(Attribute(name="eps", type="float"),),
         dtype_variants=(("float32",), ("float16", "float32", "float32")),
         infer=infer_norm,
-        rule=Rule(kind=RuleClass.COMPOSED),
     ),
-    OperatorDescriptor(name="cat", category="movement", signature="*tensors -> out", infer=infer_cat, rule=EXACT),
-    OperatorDescriptor(
-        name="mine",
-        signature="x, y -> a, b",
-        open_attributes=True,
-        attributes=(Attribute(name="k", type="int"), SCALE),
-        rule=EXACT,
-    ),
-    OperatorDescriptor(
-        name="ranged",
-        signature="x, y -> out",
-        generator={"y": {"fill": "uniform", "low": 1, "high": 2}},
-        infer=infer_same,
-        rule=EXACT,
-    ),
-    OperatorDescriptor(name="drawn", signature="x -> out", generator="my.gen:Gen", infer=infer_same, rule=EXACT),
-    OperatorDescriptor(
-        name="drawn_pair", signature="x, y -> out", generator="my.gen:Gen", infer=infer_same, rule=EXACT
-    ),
+    operator("cat", "*tensors -> out", category="movement", infer=infer_cat),
+    operator("mine", "x, y -> a, b", open_attributes=True, attributes=(Attribute(name="k", type="int"), SCALE)),
+    operator("ranged", "x, y -> out", generator=RANGE, infer=infer_same),
+    operator("drawn", "x -> out", **DRAWN),
+    operator("drawn_pair", "x, y -> out", **DRAWN),
     OperatorDescriptor(name="unruled", signature="x -> out", infer=infer_same),
 )
 
@@ -210,6 +193,33 @@ def cases_of(text: str, request: CaseRequest | None = None, **more: Any) -> list
 def case_of(text: str, request: CaseRequest | None = None) -> TestCase:
     (case,) = cases_of(text, request)
     return case
+
+
+def problems_of(
+    text: str | PlanDocument | None, request: CaseRequest | None = None, **more: Any
+) -> tuple[Problem, ...]:
+    """Everything that is wrong with a plan and a request."""
+    with pytest.raises(PlanError) as raised:
+        build(plan(text) if isinstance(text, str) else text, request, **more)
+    return raised.value.problems
+
+
+def problem_of(text: str, request: CaseRequest | None = None, **more: Any) -> Problem:
+    """The only problem of a plan and a request."""
+    (problem,) = problems_of(text, request, **more)
+    return problem
+
+
+def noted(text: str) -> list[tuple[int, str]]:
+    """Line and word of each word in the comments of a plan: the paths of its problems, or its values with origins."""
+    lines = enumerate(textwrap.dedent(text).splitlines(), 1)
+    return [(number, word) for number, line in lines for word in line.partition(" # ")[2].split()]
+
+
+def again_by_plan(case: TestCase, file: str = "elsewhere/again.yaml") -> TestCase:
+    """The case that is built from the plan written for a case."""
+    (again,) = build(plan(case_plan(case), file))
+    return again
 
 
 def write(folder: Path, text: str) -> Path:

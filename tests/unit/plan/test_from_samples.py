@@ -40,15 +40,14 @@ DESCRIPTOR = OperatorDescriptor(
 )
 
 
+REGISTRY = OperatorRegistry()
+REGISTRY.register(DESCRIPTOR)
+HOST = PlanHost(operators=REGISTRY, target=TARGET, check_fill=check_fill)
+
+
 def built(samples: Iterable[Sample] | None = None, **more: Any) -> CasesOfSamples:
-    registry = OperatorRegistry()
-    registry.register(DESCRIPTOR)
     return cases_of_samples(
-        DESCRIPTOR,
-        own_samples() if samples is None else samples,
-        CaseRequest(seed=7),
-        PlanHost(operators=registry, target=TARGET, check_fill=check_fill),
-        **more,
+        DESCRIPTOR, own_samples() if samples is None else samples, CaseRequest(seed=7), HOST, **more
     )
 
 
@@ -80,18 +79,13 @@ def test_a_tier_leaves_names_as_they_are() -> None:
 
 
 def test_the_written_plan_holds_the_same_cases() -> None:
-    asked = built()
-    registry = OperatorRegistry()
-    registry.register(DESCRIPTOR)
-    text = plan_of_cases([asked], backend="torch", seed=7)
-    again = build_cases(
-        parse_plan(text.encode(), "plan.yaml"),
-        CaseRequest(),
-        PlanHost(operators=registry, target=TARGET, check_fill=check_fill),
+    samples = built()
+    text = plan_of_cases([samples], backend="torch", seed=7)
+    again = build_cases(parse_plan(text.encode(), "plan.yaml"), CaseRequest(), HOST)
+    of_samples, of_plan = (
+        [(case.id, case.key, case.tags, case.expects_error) for case in cases] for cases in (samples.cases, again)
     )
-    assert [(case.id, case.key, case.tags, case.expects_error) for case in again] == [
-        (case.id, case.key, case.tags, case.expects_error) for case in asked.cases
-    ]
+    assert of_plan == of_samples
 
 
 @pytest.mark.parametrize(

@@ -30,23 +30,18 @@ def test_an_operator_gets_the_integers_that_it_needs(tmp_path: Path) -> None:
 
 
 def test_a_flag_replaces_the_floats_of_a_case(tmp_path: Path) -> None:
-    path = plan(
-        tmp_path,
-        EMBEDDING + ", dtypes: [float32, int32]}",
-        EMBEDDING + ", dtypes: {indices: int32, weight: float32}}",
-        EMBEDDING + "}",
-    )
+    entries = (", dtypes: [float32, int32]}", ", dtypes: {indices: int32, weight: float32}}", "}")
+    path = plan(tmp_path, *(EMBEDDING + each for each in entries))
     assert dtypes(path, "float16") == [["float16", "int32"], ["float16", "int32"], ["float16", "int64"]]
 
 
-def test_float_replaces_all_inputs_if_supported(tmp_path: Path) -> None:
-    path = plan(tmp_path, "{op: add, shapes: {input: [4], other: [4]}, dtypes: [float32, int32]}")
-    assert dtypes(path, "float64") == [["float64", "float64"]]
+@pytest.mark.parametrize(("stated", "flag"), [("dtypes: [float32, int32]", "float64"), ("", "int8")])
+def test_flag_replaces_all_inputs_if_supported(tmp_path: Path, stated: str, flag: str) -> None:
+    path = plan(tmp_path, f"{{op: add, shapes: {{input: [4], other: [4]}}, {stated}}}")
+    assert dtypes(path, flag) == [[flag, flag]]
 
 
 def test_integers_are_for_all(tmp_path: Path) -> None:
-    path = plan(tmp_path, "{op: add, shapes: {input: [4], other: [4]}}")
-    assert dtypes(path, "int8") == [["int8", "int8"]]
     with refusal(PlanError, "plan.embedding_is_not_defined"):
         dtypes(plan(tmp_path, EMBEDDING + "}"), "int8")
 

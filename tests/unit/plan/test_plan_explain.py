@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from plan_kit import build, case_of, cases_of
+from plan_kit import build, case_of, cases_of, noted
 
 from optest.plan import CaseRequest, explain_case
 from optest.spec import Tolerance
@@ -13,46 +13,44 @@ def rows(text: str, request: CaseRequest | None = None) -> dict[str, tuple[str, 
     return {what: (value, origin) for what, value, origin in explain_case(cases_of(text, request)[0])}
 
 
+def origins_in(text: str) -> dict[str, tuple[str, str]]:
+    """The values in the comments of a plan, each with its line."""
+    values = [(line, *word.split("=", 1)) for line, word in noted(text)]
+    return {what: (value.replace("~", " "), f"plan.yaml:{line}") for line, what, value in values}
+
+
 FULL = """\
-backend: ascend
-seed: 4
+backend: ascend # backend=ascend
+seed: 4 # seed=4
 defaults:
   tolerance: {rtol: 1e-2}
   tags: [t]
   timeout: 5
 cases:
-  - op: add
-    name: named
-    dtypes: f16
-    shapes: {input0: {shape: [2, 3], strides: [1, 2]}, input1: 2x3}
-    attributes: {alpha: 2}
-    generator: {other: ones}
+  - op: add # op=add
+    name: named # id=named
+    dtypes: f16 # input0.dtype=float16
+    shapes: {input0: {shape: [2, 3], strides: [1, 2]}, input1: 2x3} # input0.shape=[2,~3] input0.strides=[1,~2]
+    attributes: {alpha: 2} # alpha=2.0
+    generator: {other: ones} # input1.fill=ones
     tolerance: {atol: 1}
-    backend_config: {ascend: {workdir: w}}
-    xfail: {reason: bug, status: error}
-    reference: a.b:c
+    backend_config: {ascend: {workdir: w}} # backend_config.ascend.workdir='w'
+    xfail: {reason: bug, status: error} # xfail=error:~bug
+    reference: a.b:c # reference=a.b:c
 """
 
 
 def test_origins() -> None:
     found = rows(FULL, CaseRequest(tolerance=Tolerance(rtol=0.5), retries=2))
-    assert found["op"] == ("add", "plan.yaml:8")
-    assert found["id"] == ("named", "plan.yaml:9")
-    assert found["input0.dtype"] == ("float16", "plan.yaml:10")
-    assert found["input0.shape"] == ("[2, 3]", "plan.yaml:11")
-    assert found["input0.strides"] == ("[1, 2]", "plan.yaml:11")
-    assert found["input1.name"] == ("other", "operator")
-    assert found["input1.fill"] == ("ones", "plan.yaml:13")
-    assert found["output0"] == ("float16[2x3]", "operator")
-    assert found["alpha"] == ("2.0", "plan.yaml:12")
-    assert found["reference"] == ("a.b:c", "plan.yaml:17")
-    assert found["seed"] == ("4", "plan.yaml:2")
-    assert found["backend"] == ("ascend", "plan.yaml:1")
-    assert found["backend_config.ascend.workdir"] == ("'w'", "plan.yaml:15")
-    assert found["timeout"] == ("5 s", "plan.yaml:6 defaults")
-    assert found["retries"] == ("2", "command line")
-    assert found["tags"] == ("t, pointwise", "plan.yaml:5 defaults")
-    assert found["xfail"] == ("error: bug", "plan.yaml:16")
+    expected = {
+        **origins_in(FULL),
+        "input1.name": ("other", "operator"),
+        "output0": ("float16[2x3]", "operator"),
+        "timeout": ("5 s", "plan.yaml:6 defaults"),
+        "retries": ("2", "command line"),
+        "tags": ("t, pointwise", "plan.yaml:5 defaults"),
+    }
+    assert {what: found[what] for what in expected} == expected
 
 
 def test_tolerances_are_shown_with_the_winner_first() -> None:
@@ -77,8 +75,7 @@ def test_defaults_of_operator_and_optest() -> None:
 def test_shapes_that_spread_and_single_flags_say_so() -> None:
     text = "cases:\n  - op: add\n    shapes: {input0: 2x3}\n    attributes: {alpha: 3}\n"
     found = rows(text)
-    assert found["input0.shape"] == ("[2, 3]", "plan.yaml:3")
-    assert found["input1.shape"] == ("[2, 3]", "plan.yaml:3")
+    assert found["input0.shape"] == found["input1.shape"] == ("[2, 3]", "plan.yaml:3")
     flags = CaseRequest(shapes={"input0": (4,), "input1": (4,)})
     assert rows(text, flags)["input0.shape"] == ("[4]", "command line")
     assert rows(text, flags)["alpha"] == ("3.0", "plan.yaml:4")
@@ -96,19 +93,17 @@ def test_flag_is_origin_of_its_value_only() -> None:
 def test_origins_of_merged_attributes_and_options() -> None:
     text = """\
     defaults:
-      attributes: {transA: false, mode: y}
-      backend_config: {ascend: {a: 1, b: 1, c: 1}}
+      attributes: {transA: false, mode: y} # trans_a=false
+      backend_config: {ascend: {a: 1, b: 1, c: 1}} # backend_config.ascend.a=1
     cases:
       - op: matmul
         shapes: {input0: 2x3, input1: 3x4}
-        attributes: {mode: x}
-        backend_config: {ascend: {b: 2}}
+        attributes: {mode: x} # mode='x'
+        backend_config: {ascend: {b: 2}} # backend_config.ascend.b=2
     """
     found = rows(text, CaseRequest(attributes={"backend_config.ascend.c": 3}))
-    assert found["trans_a"] == ("false", "plan.yaml:2 defaults")
-    assert found["mode"] == ("'x'", "plan.yaml:7")
-    assert found["backend_config.ascend.a"] == ("1", "plan.yaml:3 defaults")
-    assert found["backend_config.ascend.b"] == ("2", "plan.yaml:8")
+    for what, (value, line) in origins_in(text).items():
+        assert found[what] == (value, f"{line} defaults" if line in ("plan.yaml:2", "plan.yaml:3") else line)
     assert found["backend_config.ascend.c"] == ("3", "command line")
 
 

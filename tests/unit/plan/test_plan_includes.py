@@ -7,10 +7,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from plan_kit import build
+from plan_kit import build, problems_of
 from texts import says, says_exactly
 
-from optest.errors import PlanError, Problem
+from optest.errors import PlanError
 from optest.plan import CaseRequest, explain_case, open_plan, parse_plan, read_plan
 from optest.spec import Layer, TestCase
 
@@ -33,48 +33,32 @@ def cases_in(path: Path, request: CaseRequest | None = None) -> list[TestCase]:
     return build(open_plan(path), request)
 
 
-def problems_in(path: Path, request: CaseRequest | None = None) -> list[Problem]:
-    with pytest.raises(PlanError) as raised:
-        cases_in(path, request)
-    return list(raised.value.problems)
-
-
 def told(path: Path, request: CaseRequest | None = None) -> list[tuple[str, int, str, str]]:
     return [
         (Path(each.file).name, each.line, each.path, each.message.replace(f"{path.parent}/", ""))
-        for each in problems_in(path, request)
+        for each in problems_of(open_plan(path), request)
     ]
 
 
 def test_included_cases_run_first_with_their_defaults(tmp_path: Path) -> None:
-    path = write(
-        tmp_path,
-        main="""\
-            include: [sub/a.yaml]
-            seed: 1
-            defaults: {dtypes: float64, tags: [outer]}
-            cases: [{op: relu, shapes: {input0: 4}}]
-            """,
-        sub__a=INNER,
-    )
+    outer = "seed: 1\ndefaults: {dtypes: float64, tags: [outer]}\ncases: [{op: relu, shapes: {input0: 4}}]"
+    path = write(tmp_path, main=f"include: [sub/a.yaml]\n{outer}", sub__a=INNER)
     first, second = cases_in(path)
     assert (first.id, first.seed, first.tags, first.dtypes[0].name) == ("first", 5, ("inner",), "float16")
     assert (second.seed, second.tags, second.dtypes[0].name) == (1, ("outer",), "float64")
-    assert [layer.layer for layer in first.tolerances] == [Layer.PLAN]
-    assert not second.tolerances
-    assert first.base_dir == str(tmp_path / "sub")
-    assert first.where == f"{tmp_path}/sub/a.yaml:3"
+    assert ([layer.layer for layer in first.tolerances], second.tolerances) == ([Layer.PLAN], ())
+    inner = f"{tmp_path}/sub/a.yaml"
+    assert (first.base_dir, first.where) == (str(tmp_path / "sub"), f"{inner}:3")
     origins = {what: origin for what, _, origin in explain_case(first)}
-    assert origins["seed"] == f"{tmp_path}/sub/a.yaml:1"
-    assert origins["input0.dtype"] == f"{tmp_path}/sub/a.yaml:2 defaults"
+    assert (origins["seed"], origins["input0.dtype"]) == (f"{inner}:1", f"{inner}:2 defaults")
 
 
 def test_included_plan_builds_its_usual_cases(tmp_path: Path) -> None:
     path = write(tmp_path, main="{include: a.yaml, seed: 9, defaults: {seed: 8}}", a=INNER)
-    alone = cases_in(tmp_path / "a.yaml")
-    assert [(case.id, case.key, case.tolerances) for case in cases_in(path)] == [
-        (case.id, case.key, case.tolerances) for case in alone
-    ]
+    alone, included = (
+        [(case.id, case.key, case.tolerances) for case in cases_in(each)] for each in (tmp_path / "a.yaml", path)
+    )
+    assert included == alone
 
 
 def test_flags_reach_included_cases(tmp_path: Path) -> None:
@@ -86,61 +70,50 @@ def test_flags_reach_included_cases(tmp_path: Path) -> None:
 
 
 def test_includes_are_relative_to_their_file(tmp_path: Path) -> None:
+    case = "cases: [{op: relu, shapes: {input0: %d}}]"
     path = write(
         tmp_path,
         main="include: [sub/a.yaml, b.yaml]",
-        sub__a="include: [c.yaml, ../d.yaml]\ncases: [{op: relu, shapes: {input0: 1}}]",
-        sub__c="cases: [{op: relu, shapes: {input0: 2}}]",
-        d="cases: [{op: relu, shapes: {input0: 3}}]",
-        b="cases: [{op: relu, shapes: {input0: 4}}]",
+        sub__a="include: [c.yaml, ../d.yaml]\n" + case % 1,
+        **{name: case % size for name, size in (("sub__c", 2), ("d", 3), ("b", 4))},
     )
     assert [case.inputs[0].spec.shape for case in cases_in(path)] == [(2,), (3,), (1,), (4,)]
-    assert [Path(each.path).name for each in read_plan(path).family()] == [
-        *("c.yaml", "d.yaml", "a.yaml", "b.yaml", "main.yaml")
-    ]
+    names = [Path(each.path).name for each in read_plan(path).family()]
+    assert names == ["c.yaml", "d.yaml", "a.yaml", "b.yaml", "main.yaml"]
 
 
 def test_products_in_included_plans(tmp_path: Path) -> None:
-    path = write(
-        tmp_path,
-        main="include: a.yaml",
-        a="cases:\n- op: relu\n  product: {m: [1, 2], seed: [3]}\n  shapes: {input0: [$m]}\n",
-    )
-    cases = cases_in(path)
+    product = "cases:\n- op: relu\n  product: {m: [1, 2], seed: [3]}\n  shapes: {input0: [$m]}\n"
+    cases = cases_in(write(tmp_path, main="include: a.yaml", a=product))
     assert [case.id for case in cases] == ["relu[float32](1) {seed=3}", "relu[float32](2) {seed=3}"]
     assert cases[0].origins["seed"] == f"{tmp_path}/a.yaml:3 product"
 
 
-def test_cycles_name_the_way_round(tmp_path: Path) -> None:
-    path = write(tmp_path, main="include: a.yaml", a="include:\n- b.yaml", b="cases: []\ninclude: main.yaml")
-    assert told(path) == [
-        ("b.yaml", 2, "$.include", "main.yaml includes itself: main.yaml -> a.yaml -> b.yaml -> main.yaml")
-    ]
-    itself = write(tmp_path, own="include: own.yaml")
-    assert told(itself) == [("own.yaml", 1, "$.include", "own.yaml includes itself: own.yaml -> own.yaml")]
-
-
-def test_a_link_to_the_plan_is_the_plan(tmp_path: Path) -> None:
-    path = write(tmp_path, main="include: link.yaml")
+@pytest.mark.parametrize(
+    ("texts", "place", "message"),
+    [
+        (
+            {"main": "include: a.yaml", "a": "include:\n- b.yaml", "b": "cases: []\ninclude: main.yaml"},
+            *(("b.yaml", 2), "main.yaml includes itself: main.yaml -> a.yaml -> b.yaml -> main.yaml"),
+        ),
+        ({"main": "include: main.yaml"}, ("main.yaml", 1), "main.yaml includes itself: main.yaml -> main.yaml"),
+        ({"main": "include: link.yaml"}, ("main.yaml", 1), "link.yaml includes itself: main.yaml -> main.yaml"),
+        (
+            {"main": "include:\n- a.yaml\n- b.yaml", "a": INNER, "b": "include: a.yaml"},
+            *(("b.yaml", 1), "a.yaml is included twice, first at main.yaml:2"),
+        ),
+    ],
+    ids=["cycle", "itself", "a link to itself", "twice"],
+)
+def test_plan_is_included_once(tmp_path: Path, texts: dict[str, str], place: tuple[str, int], message: str) -> None:
     (tmp_path / "link.yaml").symlink_to("main.yaml")
-    assert [each[3] for each in told(path)] == ["link.yaml includes itself: main.yaml -> main.yaml"]
-
-
-def test_a_plan_is_included_once(tmp_path: Path) -> None:
-    path = write(tmp_path, main="include:\n- a.yaml\n- b.yaml", a=INNER, b="include: a.yaml")
-    assert told(path) == [("b.yaml", 1, "$.include", "a.yaml is included twice, first at main.yaml:2")]
+    assert told(write(tmp_path, **texts)) == [(*place, "$.include", message)]
 
 
 def test_problems_of_all_files_in_order(tmp_path: Path) -> None:
-    path = write(
-        tmp_path,
-        main="""\
-            include: [a.yaml, none.yaml, broken.yaml]
-            cases: [{op: reluu}, {op: relu, shapes: {input0: 4}, name: first}]
-            """,
-        a=INNER + "nonsense: 1\n",
-        broken="cases: [",
-    )
+    cases = "cases: [{op: reluu}, {op: relu, shapes: {input0: 4}, name: first}]"
+    main = f"include: [a.yaml, none.yaml, broken.yaml]\n{cases}"
+    path = write(tmp_path, main=main, a=INNER + "nonsense: 1\n", broken="cases: [")
     assert [each[:3] for each in told(path)] == [
         ("broken.yaml", 2, ""),
         ("a.yaml", 4, "$.nonsense"),
@@ -197,9 +170,8 @@ def test_untrusted_plans_include_their_own(tmp_path: Path) -> None:
 
 def test_untrusted_code_in_an_included_plan(tmp_path: Path) -> None:
     path = write(tmp_path, main="include: a.yaml", a="cases: [{op: relu, shapes: {input0: 4}, generator: my.gen:Gen}]")
-    assert told(path, CaseRequest(untrusted=True)) == [
-        ("a.yaml", 1, "$.cases[0].generator", "--untrusted refuses to run code that the plan names: my.gen:Gen")
-    ]
+    message = "--untrusted refuses to run code that the plan names: my.gen:Gen"
+    assert told(path, CaseRequest(untrusted=True)) == [("a.yaml", 1, "$.cases[0].generator", message)]
 
 
 # One backend for all
@@ -219,35 +191,28 @@ def test_included_plan_may_name_the_same_backend(tmp_path: Path) -> None:
 
 
 def test_defaults_that_no_operator_of_any_plan_takes(tmp_path: Path) -> None:
-    path = write(
-        tmp_path,
-        main="include: a.yaml\ndefaults: {attributes: {alpha: 2}}\ncases: [{op: relu, shapes: {input0: 4}}]",
-        a="cases: [{op: add, shapes: {input0: 4}}]\ndefaults: {attributes: {alhpa: 2}}",
+    main, other = (
+        f"cases: [{{op: {op}, shapes: {{input0: 4}}}}]\ndefaults: {{attributes: {{{name}: 2}}}}\n"
+        for op, name in (("relu", "alpha"), ("add", "alhpa"))
     )
-    assert told(path) == [
-        ("a.yaml", 2, "$.defaults.attributes.alhpa", "unknown attribute of any operator in the plan 'alhpa'")
-    ]
+    message = "unknown attribute of any operator in the plan 'alhpa'"
+    path = write(tmp_path, main=main + "include: a.yaml", a=other)
+    assert told(path) == [("a.yaml", 2, "$.defaults.attributes.alhpa", message)]
 
 
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("cases: [{op: relu, shapes: {input0: 4}, generator: {fill: file, path: ../x.npy}}]", "$.cases[0].generator"),
-        ("cases: [{op: relu, shapes: {input0: 4}, generator: {input0: {fill: file, path: l.npy}}}]", "$.cases[0]"),
-        (
-            "{base_dir: .., defaults: {generator: 'file(path=x.npy)'}, cases: [{op: relu, shapes: {input0: 4}}]}",
-            "$.defaults.generator",
-        ),
-        (
-            "cases: [{op: relu, shapes: {input0: 4}, product: {f: [x, l]}, generator: {fill: file, path: $f.npy}}]",
-            "$.cases[0].generator",
-        ),
-        ("{report: {format: json, path: ../r.json}, cases: [{op: relu, shapes: {input0: 4}}]}", "$.report.path"),
-        ("{report: {format: json, path: l.npy}, cases: [{op: relu, shapes: {input0: 4}}]}", "$.report.path"),
+        ("cases: [{RELU, generator: {fill: file, path: ../x.npy}}]", "$.cases[0].generator"),
+        ("cases: [{RELU, generator: {input0: {fill: file, path: l.npy}}}]", "$.cases[0]"),
+        ("{base_dir: .., defaults: {generator: 'file(path=x.npy)'}, cases: [{RELU}]}", "$.defaults.generator"),
+        ("cases: [{RELU, product: {f: [x, l]}, generator: {fill: file, path: $f.npy}}]", "$.cases[0].generator"),
+        ("{report: {format: json, path: ../r.json}, cases: [{RELU}]}", "$.report.path"),
+        ("{report: {format: json, path: l.npy}, cases: [{RELU}]}", "$.report.path"),
     ],
 )
 def test_untrusted_plan_is_limited_to_its_folder(tmp_path: Path, text: str, place: str) -> None:
-    path = write(tmp_path / "own", main=text)
+    path = write(tmp_path / "own", main=text.replace("RELU", "op: relu, shapes: {input0: 4}"))
     (tmp_path / "own" / "l.npy").symlink_to("../x.npy")
     assert cases_in(path)
     ((_, _, found, message),) = told(path, CaseRequest(untrusted=True))

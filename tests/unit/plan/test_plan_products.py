@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_kit import build, case_of, cases_of, plan
+from plan_kit import again_by_plan, build, case_of, cases_of, plan, problem_of, problems_of
 from texts import says, says_exactly
 
 from optest.errors import PlanError
@@ -19,10 +19,17 @@ from optest.plan.product import MAX_COMBINATIONS
 from optest.spec import TensorSpec, TestCase, Tolerance, dtype
 
 
+def cases_from(entry: str, request: CaseRequest | None = None) -> list[TestCase]:
+    """The cases of a plan with one entry."""
+    return cases_of(f"cases: [{{{entry}}}]", request)
+
+
+def ids(entry: str, request: CaseRequest | None = None) -> list[str]:
+    return [case.id for case in cases_from(entry, request)]
+
+
 def faults(text: str, request: CaseRequest | None = None) -> list[tuple[int, str, str]]:
-    with pytest.raises(PlanError) as raised:
-        cases_of(text, request)
-    return [(each.line, each.path, each.message) for each in raised.value.problems]
+    return [(each.line, each.path, each.message) for each in problems_of(text, request)]
 
 
 def fault(text: str, request: CaseRequest | None = None) -> tuple[int, str, str]:
@@ -30,46 +37,32 @@ def fault(text: str, request: CaseRequest | None = None) -> tuple[int, str, str]
     return found
 
 
+def fault_in(entry: str) -> tuple[str, str]:
+    """Path below the entry and message of its only problem."""
+    _, path, message = fault(f"cases: [{{{entry}}}]")
+    return path.removeprefix("$.cases[0]."), message
+
+
 def test_lists_of_dtypes_and_sizes_give_all_combinations() -> None:
-    cases = cases_of(
-        """\
-        cases:
-          - op: matmul
-            product:
-              dtypes: [float16, float32]
-              m: [1, 3]
-              attributes.trans_a: [false, true]
-            shapes: {input0: [$m, $m], input1: [$m, 4]}
-        """
-    )
+    axes = "{dtypes: [float16, float32], m: [1, 3], attributes.trans_a: [false, true]}"
+    cases = cases_from(f"op: matmul, product: {axes}, shapes: {{input0: [$m, $m], input1: [$m, 4]}}")
     assert [case.id for case in cases] == [
-        "matmul[float16](1x1, 1x4)",
-        "matmul[float16](1x1, 1x4, trans_a=True)",
-        "matmul[float16](3x3, 3x4)",
-        "matmul[float16](3x3, 3x4, trans_a=True)",
-        "matmul[float32](1x1, 1x4)",
-        "matmul[float32](1x1, 1x4, trans_a=True)",
-        "matmul[float32](3x3, 3x4)",
-        "matmul[float32](3x3, 3x4, trans_a=True)",
+        f"matmul[{name}]({m}x{m}, {m}x4{transposed})"
+        for name in ("float16", "float32")
+        for m in (1, 3)
+        for transposed in ("", ", trans_a=True")
     ]
     assert len({case.key for case in cases}) == 8
     assert cases[3].outputs == (TensorSpec(dtype=dtype("float16"), shape=(3, 4)),)
 
 
 def test_axis_values_have_the_key_forms() -> None:
-    cases = cases_of(
-        """\
-        cases:
-          - op: add
-            product:
-              dtypes: [float32, [float16, float32], {input0: float64}]
-              shapes.input0: [[2, 3], 4, scalar]
-        """
-    )
+    dtype_axis = "[float32, [float16, float32], {input0: float64}]"
+    cases = cases_from(f"op: add, product: {{dtypes: {dtype_axis}, shapes.input0: [[2, 3], 4, scalar]}}")
     dtypes = [[each.name for each in case.dtypes] for case in cases[::3]]
     assert dtypes == [["float32", "float32"], ["float16", "float32"], ["float64", "float64"]]
-    assert [case.inputs[0].spec.shape for case in cases[:3]] == [(2, 3), (4,), ()]
-    assert [case.inputs[1].spec.shape for case in cases[:3]] == [(2, 3), (4,), ()]
+    for index in (0, 1):
+        assert [case.inputs[index].spec.shape for case in cases[:3]] == [(2, 3), (4,), ()]
 
 
 def test_axes_that_go_together() -> None:
@@ -83,97 +76,71 @@ def test_axes_that_go_together() -> None:
             shapes: {input0: [$m, $k], input1: "${k}x$n"}
         """
     )
-    assert [(case.inputs[0].spec.shape, case.dtypes[0].name) for case in cases] == [
-        ((64, 128), "float16"),
-        ((64, 128), "float32"),
-        ((1, 1), "float16"),
-        ((1, 1), "float32"),
-    ]
-    assert [case.tolerances[0].tolerance.rtol for case in cases] == [1e-2, 1e-5, 1e-2, 1e-5]
+    found = [(case.inputs[0].spec.shape, case.dtypes[0].name, case.tolerances[0].tolerance.rtol) for case in cases]
+    together = (("float16", 1e-2), ("float32", 1e-5))
+    assert found == [(shape, *each) for shape in ((64, 128), (1, 1)) for each in together]
 
 
 def test_operators_may_be_an_axis() -> None:
-    text = "cases: [{product: {op: [relu, elementwise_add], dtypes: [float16, float32]}, shapes: {input0: 4}}]"
-    cases = cases_of(text)
-    assert [case.id for case in cases] == [
-        "relu[float16](4)",
-        "relu[float32](4)",
-        "add[float16](4, 4)",
-        "add[float32](4, 4)",
-    ]
-    assert [case.id for case in cases_of(text, CaseRequest(ops=("add",)))] == [case.id for case in cases[2:]]
-    assert [case.id for case in cases_of(text, CaseRequest(ops=("ranged",), shapes={"x": (2,), "y": (2,)}))] == [
-        "ranged[float32](2, 2)"
-    ]
+    entry = "product: {op: [relu, elementwise_add], dtypes: [float16, float32]}, shapes: {input0: 4}"
+    added = ["add[float16](4, 4)", "add[float32](4, 4)"]
+    assert ids(entry) == ["relu[float16](4)", "relu[float32](4)", *added]
+    assert ids(entry, CaseRequest(ops=("add",))) == added
+    of_flags = CaseRequest(ops=("ranged",), shapes={"x": (2,), "y": (2,)})
+    assert ids(entry, of_flags) == ["ranged[float32](2, 2)"]
 
 
-def test_hidden_axes_are_added_to_names() -> None:
-    cases = cases_of(
-        """\
-        cases:
-          - op: relu
-            product: {seed: [0, 7], generator: [ones, {fill: uniform, low: 0, high: 1}], dtypes: [float16, float32]}
-            shapes: {input0: 4}
-        """
-    )
-    assert [case.id for case in cases[::2]] == [
-        "relu[float16](4) {seed=0, generator=ones}",
-        "relu[float16](4) {seed=0, generator=uniform(low=0, high=1)}",
-        "relu[float16](4) {seed=7, generator=ones}",
-        "relu[float16](4) {seed=7, generator=uniform(low=0, high=1)}",
-    ]
+GENERATORS = "[ones, {fill: uniform, low: 0, high: 1}]"
+SIZED = "product: {m: [1, 2], seed: [0, 1]}, shapes: {input0: [$m]}"
 
 
-def test_strided_shapes_are_added_to_names() -> None:
-    plain = "cases: [{op: relu, product: {shapes.input0: [[2, 3]], dtypes: [float32]}}]"
-    added = plain.replace("[2, 3]", "[2, 3], {shape: [2, 3], strides: [1, 2]}")
-    assert [case.id for case in cases_of(plain)] == ["relu[float32](2x3)"]
-    assert [case.id for case in cases_of(added)] == [
-        "relu[float32](2x3)",
-        "relu[float32](2x3) {shapes.input0={shape: [2,3], strides: [1,2]}}",
-    ]
-
-
-def test_name_is_followed_by_unused_axes() -> None:
-    cases = cases_of(
-        """\
-        cases:
-          - {op: relu, name: plain, product: {m: [1, 2], seed: [0, 1]}, shapes: {input0: [$m]}}
-          - {op: relu, name: tile-$m, product: {m: [1, 2], seed: [0, 1]}, shapes: {input0: [$m]}}
-          - {op: relu, name: "${m}.${s}", product: {m: [1, 2], s: [0, 1]}, shapes: {input0: [$m]}, seed: $s}
-        """
-    )
-    assert [case.id for case in cases] == [
-        *("plain[m=1, seed=0]", "plain[m=1, seed=1]", "plain[m=2, seed=0]", "plain[m=2, seed=1]"),
-        *("tile-1[seed=0]", "tile-1[seed=1]", "tile-2[seed=0]", "tile-2[seed=1]"),
-        *("1.0", "1.1", "2.0", "2.1"),
-    ]
+@pytest.mark.parametrize(
+    ("entry", "names"),
+    [
+        (
+            f"shapes: {{input0: 4}}, product: {{seed: [0, 7], generator: {GENERATORS}, dtypes: [float16, float32]}}",
+            [
+                f"relu[{dtype}](4) {{seed={seed}, generator={fill}}}"
+                for seed in (0, 7)
+                for fill in ("ones", "uniform(low=0, high=1)")
+                for dtype in ("float16", "float32")
+            ],
+        ),
+        ("product: {shapes.input0: [[2, 3]], dtypes: [float32]}", ["relu[float32](2x3)"]),
+        (
+            "product: {shapes.input0: [[2, 3], {shape: [2, 3], strides: [1, 2]}], dtypes: [float32]}",
+            ["relu[float32](2x3)", "relu[float32](2x3) {shapes.input0={shape: [2,3], strides: [1,2]}}"],
+        ),
+        ("name: plain, " + SIZED, [f"plain[m={m}, seed={seed}]" for m in (1, 2) for seed in (0, 1)]),
+        ("name: tile-$m, " + SIZED, [f"tile-{m}[seed={seed}]" for m in (1, 2) for seed in (0, 1)]),
+        (
+            'name: "${m}.${s}", product: {m: [1, 2], s: [0, 1]}, shapes: {input0: [$m]}, seed: $s',
+            ["1.0", "1.1", "2.0", "2.1"],
+        ),
+    ],
+)
+def test_axes_that_no_other_part_names_are_added(entry: str, names: list[str]) -> None:
+    assert ids(f"op: relu, {entry}") == names
 
 
 def test_ambiguous_name_of_combinations_is_reported() -> None:
-    with pytest.raises(PlanError) as raised:
-        cases_of('cases: [{op: relu, name: "x$a$b", product: {a: [1, 11], b: [1, 11]}, shapes: {input0: [$a, $b]}}]')
-    (problem,) = raised.value.problems
-    assert problem.path == "$.cases[0].name"
-    assert says_exactly(problem.message, "plan.the_name_is_that")
+    path, message = fault_in('op: relu, name: "x$a$b", product: {a: [1, 11], b: [1, 11]}, shapes: {input0: [$a, $b]}')
+    assert path == "name"
+    assert says_exactly(message, "plan.the_name_is_that")
 
 
 def test_ids_do_not_depend_on_other_values() -> None:
-    few = cases_of("cases: [{op: relu, product: {m: [2], seed: [1]}, shapes: {input0: [$m]}}]")
-    many = cases_of("cases: [{op: relu, product: {m: [9, 2, 1], seed: [4, 1]}, shapes: {input0: [$m]}}]")
-    assert {case.id: case.key for case in few}.items() <= {case.id: case.key for case in many}.items()
+    few, many = (
+        {case.id: case.key for case in cases_from(f"op: relu, product: {axes}, shapes: {{input0: [$m]}}")}
+        for axes in ("{m: [2], seed: [1]}", "{m: [9, 2, 1], seed: [4, 1]}")
+    )
+    assert few.items() <= many.items()
 
 
 def test_exclude_leaves_out_every_combination_with_these_values() -> None:
-    cases = cases_of(
-        """\
-        cases:
-          - op: relu
-            product: {dtypes: [float16, float32, float64], m: [1, 2], seed: [0, 1]}
-            exclude: [{dtypes: half, m: 2}, {seed: 1, dtypes: float64}]
-            shapes: {input0: [$m]}
-        """
-    )
+    axes = "{dtypes: [float16, float32, float64], m: [1, 2], seed: [0, 1]}"
+    excluded = "[{dtypes: half, m: 2}, {seed: 1, dtypes: float64}]"
+    cases = cases_from(f"op: relu, product: {axes}, exclude: {excluded}, shapes: {{input0: [$m]}}")
     kept = {(case.dtypes[0].name, case.inputs[0].spec.shape[0], case.seed) for case in cases}
     assert kept == {
         (name, m, seed)
@@ -215,12 +182,10 @@ def test_explain_names_the_axis_and_its_line() -> None:
         """
     )[1]
     origins = {what: origin for what, _, origin in explain_case(case)}
-    assert origins["op"] == "plan.yaml:2"
+    assert case.where == origins["op"] == "plan.yaml:2"
     assert origins["seed"] == "plan.yaml:3"
-    assert origins["input0.dtype"] == "plan.yaml:5 product"
-    assert origins["trans_a"] == "plan.yaml:8 product"
+    assert (origins["input0.dtype"], origins["trans_a"]) == ("plan.yaml:5 product", "plan.yaml:8 product")
     assert origins["input0.shape"] == "plan.yaml:9, m of plan.yaml:7 product"
-    assert case.where == "plan.yaml:2"
 
 
 def test_case_plan_reproduces_a_combination() -> None:
@@ -236,12 +201,10 @@ def test_case_plan_reproduces_a_combination() -> None:
             priority: 3
         """
     for case in cases_of(text):
-        (again,) = build(parse_plan(case_plan(case).encode(), "plan.yaml"))
-        assert (again.id, again.key) == (case.id, case.key)
-        assert [(layer.output, layer.tolerance) for layer in again.tolerances] == [
-            (layer.output, layer.tolerance) for layer in case.tolerances
-        ]
-        assert again.priority == 3
+        again = again_by_plan(case)
+        assert (again.id, again.key, again.priority) == (case.id, case.key, 3)
+        layers, expected = ([(x.output, x.tolerance) for x in each.tolerances] for each in (again, case))
+        assert layers == expected
 
 
 # What is wrong with a product
@@ -284,19 +247,15 @@ def test_wrong_axes(product: str, path: str, message: str) -> None:
 
 def test_a_reference_to_no_axis() -> None:
     found = faults("cases: [{op: relu, product: {m: [1]}, shapes: {input0: [$m, $k]}, attributes: {x: $mm}}]")
-    assert ("$.cases[0].shapes.input0", "$k is no axis of the product") in [each[1:] for each in found]
-    assert ("$.cases[0].attributes.x", "$mm is no axis of the product") in [each[1:] for each in found]
+    places = {(path, message) for _, path, message in found}
+    assert ("$.cases[0].shapes.input0", "$k is no axis of the product") in places
+    assert ("$.cases[0].attributes.x", "$mm is no axis of the product") in places
 
 
 def test_a_command_may_name_variables_of_its_shell() -> None:
-    cases = cases_of(
-        """\
-        backend: ascend
-        cases:
-          - {op: relu, product: {m: [1, 2]}, shapes: {input0: [$m]},
-             backend_config: {ascend: {command: "run $HOME ${m} $$"}}}
-        """
-    )
+    config = '{ascend: {command: "run $HOME ${m} $$"}}'
+    entry = f"{{op: relu, product: {{m: [1, 2]}}, shapes: {{input0: [$m]}}, backend_config: {config}}}"
+    cases = cases_of(f"backend: ascend\ncases: [{entry}]")
     assert [case.backend_config["ascend"]["command"] for case in cases] == ["run $HOME 1 $$", "run $HOME 2 $$"]
 
 
@@ -317,15 +276,13 @@ def test_wrong_referenced_value_is_located_in_axis() -> None:
     ],
 )
 def test_wrong_exclude(exclude: str, path: str, message: str) -> None:
-    found = fault(f"cases: [{{op: relu, shapes: {{input0: 4}}, product: {{seed: [1, 2]}}, exclude: {exclude}}}]")
-    assert found[1:] == (f"$.cases[0].exclude{path}", message)
+    found = fault_in(f"op: relu, shapes: {{input0: 4}}, product: {{seed: [1, 2]}}, exclude: {exclude}")
+    assert found == (f"exclude{path}", message)
 
 
 def test_exclude_without_a_product() -> None:
-    assert fault("cases: [{op: relu, shapes: {input0: 4}, exclude: [{seed: 1}]}]")[1:] == (
-        "$.cases[0].exclude",
-        "exclude is set without a product, expected values of its axes",
-    )
+    message = "exclude is set without a product, expected values of its axes"
+    assert fault_in("op: relu, shapes: {input0: 4}, exclude: [{seed: 1}]") == ("exclude", message)
 
 
 @pytest.mark.parametrize(
@@ -340,8 +297,8 @@ def test_exclude_without_a_product() -> None:
     ],
 )
 def test_what_an_axis_brings_is_stated_nowhere_else(case: str, path: str) -> None:
-    _, found, message = fault(f"cases: [{{op: add, shapes: {{input0: 4}}, {case}}}]")
-    assert found == f"$.cases[0].{path}"
+    found, message = fault_in(f"op: add, shapes: {{input0: 4}}, {case}")
+    assert found == path
     assert says(message, "plan.is_stated_by_the")
 
 
@@ -369,14 +326,13 @@ def test_all_faults_of_all_combinations_at_once() -> None:
 
 
 def test_problem_names_its_combination() -> None:
-    with pytest.raises(PlanError) as raised:
-        cases_of("cases: [{op: matmul, product: {k: [3, 5], seed: [8]}, shapes: {input0: [2, $k], input1: [3, 4]}}]")
-    assert [each.hint for each in raised.value.problems] == ["with k=5, seed=8"]
+    text = "cases: [{op: matmul, product: {k: [3, 5], seed: [8]}, shapes: {input0: [2, $k], input1: [3, 4]}}]"
+    assert problem_of(text).hint == "with k=5, seed=8"
 
 
 def test_a_million_combinations_are_the_limit() -> None:
     many = "[" + ", ".join(map(str, range(101))) + "]"
-    message = fault(f"cases: [{{op: relu, product: {{seed: {many}, a: {many}, b: {many}}}}}]")[2]
+    _, message = fault_in(f"op: relu, product: {{seed: {many}, a: {many}, b: {many}}}")
     assert message == f"product has {101**3:,} combinations, expected at most {MAX_COMBINATIONS:,}"
 
 
@@ -395,29 +351,20 @@ def test_wrong_product_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_untrusted_plans_name_no_code_in_their_axes() -> None:
-    text = """\
-        cases:
-          - op: relu
-            product:
-              generator: [ones, my.gen:Gen]
-              reference: [a.b:c]
-              word: [x]
-              backend_config.ascend.x: [1]
-            shapes: {input0: 4}
-            backend_config: {command: {command: "rm -rf $word"}}
-        """
-    found = [(path, message) for _, path, message in faults(text, CaseRequest(untrusted=True))]
-    refusal = "--untrusted refuses to run code that the plan names: "
-    assert found == [
-        ("$.cases[0].product.generator[1]", f"{refusal}my.gen:Gen"),
-        ("$.cases[0].product.reference[0]", f"{refusal}a.b:c"),
-        ("$.cases[0].backend_config.command.command", f"{refusal}rm -rf x"),
+    axes = "{generator: [ones, my.gen:Gen], reference: [a.b:c], word: [x], backend_config.ascend.x: [1]}"
+    config = '{command: {command: "rm -rf $word"}}'
+    text = f"cases:\n- op: relu\n  product: {axes}\n  shapes: {{input0: 4}}\n  backend_config: {config}\n"
+    refused = "--untrusted refuses to run code that the plan names: "
+    assert [(path, message) for _, path, message in faults(text, CaseRequest(untrusted=True))] == [
+        ("$.cases[0].product.generator[1]", f"{refused}my.gen:Gen"),
+        ("$.cases[0].product.reference[0]", f"{refused}a.b:c"),
+        ("$.cases[0].backend_config.command.command", f"{refused}rm -rf x"),
     ]
 
 
 def test_backends_named_by_axes_are_checked() -> None:
-    text = "cases: [{op: relu, shapes: {input0: 4}, product: {backend_config: [{ascent: {x: 1}}, {ascend: {x: 1}}]}}]"
-    assert fault(text)[1:] == ("$.cases[0].product.backend_config[0].ascent", "unknown backend 'ascent'")
+    entry = "op: relu, shapes: {input0: 4}, product: {backend_config: [{ascent: {x: 1}}, {ascend: {x: 1}}]}"
+    assert fault_in(entry) == ("product.backend_config[0].ascent", "unknown backend 'ascent'")
 
 
 @pytest.mark.parametrize(
@@ -428,17 +375,11 @@ def test_backends_named_by_axes_are_checked() -> None:
     ],
 )
 def test_backend_checks_every_combination(message: str, path: str) -> None:
-    document = plan(
-        """\
-        backend: ascend
-        cases: [{op: relu, shapes: {input0: 4}, product: {backend_config.ascend.x: [1, 2], seed: [1, 2]}}]
-        """
-    )
-    with pytest.raises(PlanError) as raised:
-        build(document, check_backend=lambda case: [message] if case.backend_config["ascend"]["x"] == 2 else [])
-    (problem,) = raised.value.problems
-    assert problem.path == f"$.cases[0].{path}"
-    assert problem.hint == "with backend_config.ascend.x=2, seed=1"
+    axes = "{backend_config.ascend.x: [1, 2], seed: [1, 2]}"
+    text = f"backend: ascend\ncases: [{{op: relu, shapes: {{input0: 4}}, product: {axes}}}]"
+    of_two = {"check_backend": lambda case: [message] if case.backend_config["ascend"]["x"] == 2 else []}
+    problem = problem_of(text, **of_two)
+    assert (problem.path, problem.hint) == (f"$.cases[0].{path}", "with backend_config.ascend.x=2, seed=1")
 
 
 # What combinations share
@@ -565,60 +506,52 @@ def test_shared_parts_change_no_case(entry: dict[str, Any], request: CaseRequest
 
 
 def test_outputs_follow_the_attributes_of_their_combination() -> None:
-    cases = cases_of(
-        "cases: [{op: sum, product: {attributes.dim: [0, 1, null], seed: [0, 1]}, shapes: {input0: [2, 3]}}]"
-    )
+    cases = cases_from("op: sum, product: {attributes.dim: [0, 1, null], seed: [0, 1]}, shapes: {input0: [2, 3]}")
     assert [case.outputs[0].shape for case in cases] == [(3,), (3,), (2,), (2,), (), ()]
 
 
-def test_declared_outputs_are_compared_per_combination() -> None:
-    found = fault("cases: [{op: relu, product: {m: [2, 3], seed: [0, 1]}, shapes: {input0: [$m], out: [2]}}]")
-    assert found[1:] == ("$.cases[0].shapes.out", "the shape of output0 is 2, but relu returns 3")
-    of_dtypes = "cases: [{op: relu, product: {dtypes: [{out: float16, x: float16}, {out: float16, x: float64}]}}]"
-    text = of_dtypes.replace("x:", "input:").replace("}]}}]", "}]}, shapes: {input: 2}}]")
-    assert fault(text)[1:] == (
-        "$.cases[0].product.dtypes[1].out",
-        "the dtype of output0 is float16, but relu returns float64",
-    )
+@pytest.mark.parametrize(
+    ("entry", "path", "message"),
+    [
+        (
+            "product: {m: [2, 3], seed: [0, 1]}, shapes: {input0: [$m], out: [2]}",
+            "shapes.out",
+            "the shape of output0 is 2, but relu returns 3",
+        ),
+        (
+            "product: {dtypes: [{out: float16, input: float16}, {out: float16, input: float64}]}, shapes: {input: 2}",
+            "product.dtypes[1].out",
+            "the dtype of output0 is float16, but relu returns float64",
+        ),
+    ],
+)
+def test_declared_outputs_are_compared_per_combination(entry: str, path: str, message: str) -> None:
+    assert fault_in(f"op: relu, {entry}") == (path, message)
 
 
 def test_implied_dtypes_follow_their_combination() -> None:
-    document = plan(
-        """\
-        backend: ascend
-        cases: [{op: relu, shapes: {input0: 4}, product: {backend_config.ascend.d: [none, float64], seed: [0, 1]}}]
-        """
-    )
+    axes = "{backend_config.ascend.d: [none, float64], seed: [0, 1]}"
+    document = plan(f"backend: ascend\ncases: [{{op: relu, shapes: {{input0: 4}}, product: {axes}}}]")
     cases = build(document, dtypes_of=lambda options: {} if options["d"] == "none" else {"input0": options["d"]})
     assert [case.dtypes[0].name for case in cases] == ["float32", "float32", "float64", "float64"]
 
 
 def test_a_tolerance_that_only_some_dtypes_need() -> None:
-    found = fault("cases: [{op: unruled, product: {dtypes: [int32, float32]}, shapes: {x: 4}}]")
-    assert found[1] == "$.cases[0].tolerance"
-    assert found[2].endswith("has no tolerance rule, so the case needs a tolerance")
+    path, message = fault_in("op: unruled, product: {dtypes: [int32, float32]}, shapes: {x: 4}")
+    assert path == "tolerance"
+    assert message.endswith("has no tolerance rule, so the case needs a tolerance")
 
 
 def test_rows_of_shapes_may_leave_optional_inputs_out() -> None:
-    cases = cases_of(
-        """\
-        cases:
-          - op: norm
-            attributes: {eps: 1}
-            product: {shapes: [{input: 4, weight: 4}, {input: 4}, {input: 5, bias: 5}], seed: [0, 1]}
-        """
-    )
-    assert [[each.path for each in case.inputs] for case in cases[::2]] == [
-        ["input0", "input1"],
-        ["input0"],
-        ["input0", "input2"],
-    ]
+    rows = "[{input: 4, weight: 4}, {input: 4}, {input: 5, bias: 5}]"
+    cases = cases_from(f"op: norm, attributes: {{eps: 1}}, product: {{shapes: {rows}, seed: [0, 1]}}")
+    paths = [[each.path for each in case.inputs] for case in cases[::2]]
+    assert paths == [["input0", "input1"], ["input0"], ["input0", "input2"]]
 
 
 def test_a_refusal_may_be_expected_of_some_combinations() -> None:
-    cases = cases_of(
-        "cases: [{op: matmul, product: {k: [3, 5]}, shapes: {input0: [2, $k], input1: [3, 4]}, expects_error: {}}]"
-    )
+    shapes = "{input0: [2, $k], input1: [3, 4]}"
+    cases = cases_from(f"op: matmul, product: {{k: [3, 5]}}, shapes: {shapes}, expects_error: {{}}")
     assert [len(case.outputs) for case in cases] == [1, 0]
 
 
@@ -630,11 +563,7 @@ def test_a_long_product_reports_how_far_it_is(
     text = f"cases: [{{op: relu, shapes: {{input0: [$a, $b]}}, product: {axes}}}]"
     assert len(build(parse_plan(text.encode(), "{plan}.yaml"))) == 2500
     assert capsys.readouterr().err.splitlines() == [
-        f"optest: {{plan}}.yaml:1: {line} read"
-        for line in (
-            "1,000 values of shapes.input0",
-            "2,000 values of shapes.input0",
-            "1,000 of 2,500 combinations",
-            "2,000 of 2,500 combinations",
-        )
+        f"optest: {{plan}}.yaml:1: {done} {what} read"
+        for what in ("values of shapes.input0", "of 2,500 combinations")
+        for done in ("1,000", "2,000")
     ]

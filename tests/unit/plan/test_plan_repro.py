@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plan_kit import build, case_of, plan
+from plan_kit import again_by_plan, build, case_of, plan
 
-from optest.plan import CaseRequest, case_plan, command_line, request_from
+from optest.plan import CaseRequest, command_line, request_from
 from optest.settings import OPTIONS
 from optest.spec import Fill, Layer, Skip, Status, TestCase, Tolerance, ToleranceLayer, Xfail
 
@@ -22,15 +22,11 @@ def request_of(argv: list[str]) -> CaseRequest:
     """Return the request of flags, read by the option table."""
     assert argv[0] == "run"
     options: dict[str, Any] = {}
-    words = iter(argv[1:])
-    for flag in words:
+    for flag, word in zip(argv[1::2], argv[2::2], strict=True):
         option = FLAGS[flag]
-        value: Any = {"int": int, "float": float}.get(option.type, str)(next(words))
-        if option.repeat:
-            options.setdefault(option.name, []).append(value)
-        else:
-            assert option.name not in options
-            options[option.name] = value
+        value: Any = {"int": int, "float": float}.get(option.type, str)(word)
+        assert option.repeat or option.name not in options
+        options[option.name] = [*options.get(option.name, ()), value] if option.repeat else value
     return request_from(options)
 
 
@@ -38,11 +34,6 @@ def again_by_flags(case: TestCase) -> TestCase:
     argv = command_line(case)
     assert argv is not None
     (again,) = build(None, request_of(argv))
-    return again
-
-
-def again_by_plan(case: TestCase, file: str = "elsewhere/again.yaml") -> TestCase:
-    (again,) = build(plan(case_plan(case), file))
     return again
 
 
@@ -90,8 +81,7 @@ def test_the_line_of_the_design() -> None:
     ],
 )
 def test_round_trips(case: str) -> None:
-    original = case_of(f"cases: [{{{case}, seed: 5}}]")
-    original = dataclasses.replace(original, base_dir="")
+    original = dataclasses.replace(case_of(f"cases: [{{{case}, seed: 5}}]"), base_dir="")
     by_flags = again_by_flags(original)
     assert by_flags.key == original.key
     for field in ("attributes", "inputs", "outputs", "generator", "reference", "timeout_s", "retries", "backend"):
@@ -167,9 +157,8 @@ def test_chip_and_backend_options() -> None:
 
 
 def test_tolerance_layers_become_one_flag() -> None:
-    text = (
-        "defaults: {tolerance: {rtol: 1e-2, atol: 1e-9}}\ncases: [{op: sum, shapes: {input0: 2}, tolerance: {rtol: 1}}]"
-    )
+    entry = "{op: sum, shapes: {input0: 2}, tolerance: {rtol: 1}}"
+    text = f"defaults: {{tolerance: {{rtol: 1e-2, atol: 1e-9}}}}\ncases: [{entry}]"
     original = case_of(text)
     argv = command_line(original)
     assert argv is not None
@@ -202,35 +191,28 @@ def test_tolerances_of_single_outputs_need_a_plan() -> None:
 
 @given(
     shape=st.lists(st.integers(0, 9), max_size=4),
-    dtype=st.sampled_from(["float32", "float16", "int32"]),
     alpha=st.floats(allow_nan=False) | st.integers(-5, 5),
-    seed=st.integers(0, 2**64 - 1),
-    fill=st.sampled_from(["randn", "ones", "integer-exact"]),
-    tolerance=st.none() | st.builds(Tolerance, rtol=st.floats(0, 1), atol=st.none() | st.floats(0, 1e300)),
-    reference=st.none() | st.just("a.b:c"),
-    timeout=st.none() | st.floats(1e-3, 1e6),
-    retries=st.integers(0, 9),
+    flags=st.fixed_dictionaries(
+        {
+            "dtype": st.sampled_from(["float32", "float16", "int32"]),
+            "seed": st.integers(0, 2**64 - 1),
+            "generator": st.sampled_from(["randn", "ones", "integer-exact"]),
+            "timeout": st.none() | st.floats(1e-3, 1e6),
+        }
+    ),
+    more=st.fixed_dictionaries(
+        {
+            "tolerance": st.none() | st.builds(Tolerance, rtol=st.floats(0, 1), atol=st.none() | st.floats(0, 1e300)),
+            "reference": st.none() | st.just("a.b:c"),
+            "retries": st.integers(0, 9),
+        }
+    ),
 )
 def test_any_case_that_flags_can_say_round_trips(
-    shape: list[int],
-    dtype: str,
-    alpha: float,
-    seed: int,
-    fill: str,
-    tolerance: Tolerance | None,
-    reference: str | None,
-    timeout: float | None,
-    retries: int,
+    shape: list[int], alpha: float, flags: dict[str, Any], more: dict[str, Any]
 ) -> None:
-    request = request_from({"op": ["add"], "dtype": dtype, "generator": fill, "seed": seed, "timeout": timeout})
-    request = dataclasses.replace(
-        request,
-        shapes={"input0": tuple(shape)},
-        attributes={"alpha": alpha},
-        tolerance=tolerance,
-        reference=reference,
-        retries=retries,
-    )
+    request = request_from({"op": ["add"], **flags})
+    request = dataclasses.replace(request, shapes={"input0": tuple(shape)}, attributes={"alpha": alpha}, **more)
     (original,) = build(None, request)
     again = again_by_flags(original)
     assert again.key == original.key
@@ -249,9 +231,7 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)
     text=TEXT,
     values=st.lists(st.floats() | st.integers() | st.booleans() | st.none() | TEXT, max_size=4),
 )
-def test_any_case_round_trips_through_a_plan(
-    shape: list[int], data: st.DataObject, text: str, values: list[Any]
-) -> None:
+def test_any_case_round_trips_through_a_plan(shape: list[int], data: Any, text: str, values: list[Any]) -> None:
     strides = data.draw(st.lists(st.integers(0, 7), min_size=len(shape), max_size=len(shape)))
     offset = data.draw(st.integers(0, 9))
     original = case_of("cases: [{op: mine, shapes: {x: 2, y: 3}, attributes: {k: 1}, dtypes: f16}]")

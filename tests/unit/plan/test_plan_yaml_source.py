@@ -45,28 +45,14 @@ def faults(text: str) -> list[tuple[int, str, str]]:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("1e-3", 1e-3),
-        ("1E+3", 1e3),
-        ("-2.5e-07", -2.5e-7),
-        ("1.", 1.0),
-        (".5", 0.5),
-        ("3", 3),
-        ("-3", -3),
-        ("+3", 3),
-        ("0", 0),
-        ("1_000", 1000),
+        *((each, float(each)) for each in ("1e-3", "1E+3", "-2.5e-07", "1.", ".5")),
+        *((each, int(each)) for each in ("3", "-3", "+3", "0", "1_000")),
+        *((each, None) for each in ("null", "~", "")),
+        *((each, each) for each in ("2x3", "2024-01-01", "nope", "n", "1.2.3")),
         ("true", True),
         ("False", False),
-        ("null", None),
-        ("~", None),
-        ("", None),
         (".inf", math.inf),
         ("-.inf", -math.inf),
-        ("2x3", "2x3"),
-        ("2024-01-01", "2024-01-01"),
-        ("nope", "nope"),
-        ("n", "n"),
-        ("1.2.3", "1.2.3"),
         ("'1e-3'", "1e-3"),
         ('"no"', "no"),
         ("'null'", "null"),
@@ -128,10 +114,8 @@ def test_merge_keys() -> None:
     text = "base: &b {x: 1, y: 2}\nmore: &m {y: 3, z: 4}\none: {<<: *b, x: 9}\ntwo: {<<: [*b, *m]}\n"
     source = parse_source(text.encode(), "p.yaml")
     assert not source.faults
-    assert source.data["one"] == {"x": 9, "y": 2}
-    assert source.data["two"] == {"x": 1, "y": 2, "z": 4}
-    assert source.line_of(("one", "y")) == 1
-    assert source.line_of(("two", "z")) == 2
+    assert (source.data["one"], source.data["two"]) == ({"x": 9, "y": 2}, {"x": 1, "y": 2, "z": 4})
+    assert (source.line_of(("one", "y")), source.line_of(("two", "z"))) == (1, 2)
     assert faults("a: {<<: 3}\n") == [(1, "$.a", "<< merges a value that is neither a mapping nor a list of mappings")]
 
 
@@ -147,9 +131,7 @@ def test_quoted_merge_sign_is_a_word() -> None:
 @pytest.mark.parametrize(
     ("raw", "line", "words"),
     [
-        (b"", 1, "the file is empty"),
-        (b"\n# nothing\n", 1, "the file is empty"),
-        (b"---\n", 1, "the file is empty"),
+        *((each, 1, "the file is empty") for each in (b"", b"\n# nothing\n", b"---\n")),
         (b"a: 1\nb: \xff\n", 2, "the text has the byte 0xff, expected UTF-8"),
         ("a: 1\n".encode("utf-16"), 1, "expected UTF-8"),
         (b"a: 1\nb: \x00\n", 2, "characters are not allowed"),
@@ -212,20 +194,15 @@ def test_lines_of_paths() -> None:
     text = "version: 1\ncases:\n  - op: add\n    shapes:\n      input0:\n        - 2\n        - 3\n"
     text += "  - {op: b,\n     seed: 1}\n"
     source = parse_source(text.encode(), "p.yaml")
-    assert source.line_of(()) == 1
-    assert source.line_of(("cases",)) == 2
-    assert source.line_of(("cases", 0)) == 3
-    assert source.line_of(("cases", 0, "shapes", "input0", 1)) == 7
-    assert source.line_of(("cases", 0, "nowhere", "else")) == 3
-    assert source.line_of(("cases", 1, "seed")) == 9
-    assert source.text_at(("cases", 0, "op")) == "add"
-    assert source.text_at(("cases",)) is None
+    lines: dict[tuple[Any, ...], int] = {(): 1, ("cases",): 2, ("cases", 0): 3, ("cases", 0, "nowhere", "else"): 3}
+    lines |= {("cases", 0, "shapes", "input0", 1): 7, ("cases", 1, "seed"): 9}
+    assert {path: source.line_of(path) for path in lines} == lines
+    assert (source.text_at(("cases", 0, "op")), source.text_at(("cases",))) == ("add", None)
     source.settle()
     assert source.case_lines == [3, 8]
     assert source.key_lines["cases", 1] == {"op": 8, "seed": 9}
-    assert [source.line_of(path) for path in (("cases",), ("cases", 1, "seed"), ("cases", 0, "shapes", "input0"))] == [
-        *(2, 9, 5)
-    ]
+    settled: dict[tuple[Any, ...], int] = {("cases",): 2, ("cases", 1, "seed"): 9, ("cases", 0, "shapes", "input0"): 5}
+    assert {path: source.line_of(path) for path in settled} == settled
 
 
 def test_format_path() -> None:

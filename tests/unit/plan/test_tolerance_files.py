@@ -78,10 +78,8 @@ def test_the_seeds_example(tmp_path: Path, backend: str, operator: str, effectiv
 
 
 def test_last_rule_of_equal_rank_wins(tmp_path: Path) -> None:
-    found = rules(
-        tmp_path,
-        {"rules": [{"test": "silu_*", "atol": 1e-3}, {"backend": "f*", "atol": 1}, {"test": "silu*", "atol": 2e-3}]},
-    )
+    ranked = [{"test": "silu_*", "atol": 1e-3}, {"backend": "f*", "atol": 1}, {"test": "silu*", "atol": 2e-3}]
+    found = rules(tmp_path, {"rules": ranked})
     assert pair(found, case("faer", "silu")) == (2e-3, 0)
 
 

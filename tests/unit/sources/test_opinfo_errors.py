@@ -67,9 +67,8 @@ def test_expected_error_is_that_of_opinfo() -> None:
 
 
 def test_error_without_text_expects_only_type() -> None:
-    stated = [entry["expects_error"] for entry in entries("atan2")]
-    assert stated == [{"type": "Exception"}] * len(stated)
-    assert stated
+    found = entries("atan2")
+    assert [entry["expects_error"] for entry in found] == [{"type": "Exception"}] * len(found) != []
 
 
 def test_errors_of_mistakes_are_expected_by_type() -> None:

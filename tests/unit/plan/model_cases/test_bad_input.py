@@ -9,13 +9,16 @@ import contextlib
 import io
 import pickle
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from model_kit import said
 from texts import says
 
 from optest.api import run
+from optest.api.running import Report
 from optest.errors import PlanError
 
 GOOD = "model: good\ncases:\n  - {name: a, op: torch.neg, inputs: [{tensor: {shape: [2, 3], init: randn}}]}\n"
@@ -72,60 +75,58 @@ def test_code_in_saved_tensor_is_never_run(tmp_path: Path, capsys: pytest.Captur
     assert "this ran" not in capsys.readouterr().out
 
 
-def written(folder: Path, **files: str) -> Path:
-    for name, text in files.items():
-        (folder / f"{name}.yaml").write_text(text)
-    return folder / "all.yaml"
+@pytest.fixture
+def outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Report, str]]:
+    """Return a function that writes files and runs all.yaml: its report and its error output."""
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+
+    def run_files(files: dict[str, str], **options: Any) -> tuple[Report, str]:
+        for name, text in files.items():
+            Path(f"{name}.yaml").write_text(text)
+        errors = io.StringIO()
+        with contextlib.redirect_stderr(errors):
+            report = run(plan=f"{tmp_path}/all.yaml", isolate="none", quiet=2, **options)
+        return report, errors.getvalue()
+
+    return run_files
+
+
+BOTH = {"all": "include: [bad.yaml, good.yaml]\n", "good": GOOD}
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("fault", ["default and defaults", "no cases", "a power", "a model named twice"])
-def test_other_files_still_run(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    monkeypatch.chdir(tmp_path)
-    plan = written(tmp_path, all="include: [bad.yaml, good.yaml]\n", bad=FAULTS[fault][0], good=GOOD)
-    errors = io.StringIO()
-    with contextlib.redirect_stderr(errors):
-        outcome = run(plan=str(plan), isolate="none", quiet=2)
-    assert [(each.id, each.status.value) for each in outcome.results] == [("good::a", "passed")]
-    assert outcome.exit_status == 2
-    assert f"{tmp_path}/bad.yaml:{FAULTS[fault][1]} " in errors.getvalue()
-    assert f"not run: {tmp_path}/bad.yaml" in errors.getvalue()
+def test_other_files_still_run(fault: str, outcome: Any, tmp_path: Path) -> None:
+    report, errors = outcome({**BOTH, "bad": FAULTS[fault][0]})
+    assert [(each.id, each.status.value) for each in report.results] == [("good::a", "passed")]
+    assert report.exit_status == 2
+    assert f"{tmp_path}/bad.yaml:{FAULTS[fault][1]} " in errors
+    assert f"not run: {tmp_path}/bad.yaml" in errors
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("fault", ["no cases", "two cases of one name", "a negative stride"])
-def test_invalid_plan_file_runs_nothing(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    monkeypatch.chdir(tmp_path)
+def test_invalid_plan_file_runs_nothing(fault: str, outcome: Any) -> None:
     text, line, told = FAULTS[fault]
-    written(tmp_path, all=text)
     with pytest.raises(PlanError) as raised:
-        run(plan="all.yaml", isolate="none", quiet=2)
+        outcome({"all": text})
     assert f"all.yaml:{line} " in str(raised.value)
     assert told in str(raised.value)
 
 
 @pytest.mark.torch
-def test_file_problems_are_reported_with_empty_selection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    monkeypatch.chdir(tmp_path)
+def test_file_problems_are_reported_with_empty_selection(outcome: Any) -> None:
     bad, line, _ = FAULTS["no cases"]
-    written(tmp_path, all="include: [bad.yaml, good.yaml]\n", bad=bad, good=GOOD)
     with pytest.raises(PlanError, match=rf"bad\.yaml:{line} "):
-        run(plan="all.yaml", keyword="nothing", isolate="none", quiet=2)
+        outcome({**BOTH, "bad": bad}, keyword="nothing")
 
 
 @pytest.mark.torch
-def test_two_files_of_one_model_run_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    monkeypatch.chdir(tmp_path)
-    plan = written(tmp_path, all="include: [one.yaml, two.yaml]\n", one=GOOD, two=GOOD)
-    errors = io.StringIO()
-    with contextlib.redirect_stderr(errors):
-        outcome = run(plan=str(plan), isolate="none", quiet=2)
-    assert (len(outcome.results), outcome.exit_status) == (1, 2)
-    assert says(errors.getvalue(), "plan.include_file_two_yaml")
+def test_two_files_of_one_model_run_the_first(outcome: Any) -> None:
+    report, errors = outcome({"all": "include: [one.yaml, two.yaml]\n", "one": GOOD, "two": GOOD})
+    assert (len(report.results), report.exit_status) == (1, 2)
+    assert says(errors, "plan.include_file_two_yaml")
 
 
 @pytest.mark.parametrize(
@@ -138,8 +139,6 @@ def test_two_files_of_one_model_run_the_first(tmp_path: Path, monkeypatch: pytes
     ],
     ids=["nothing else", "a plan is wrong", "the plan itself is wrong", "a file is missing"],
 )
-def test_a_wrong_plan_runs_nothing(files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    monkeypatch.chdir(tmp_path)
+def test_a_wrong_plan_runs_nothing(files: dict[str, str], outcome: Any) -> None:
     with pytest.raises(PlanError):
-        run(plan=str(written(tmp_path, **files)), isolate="none", quiet=2)
+        outcome(files)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from model_kit import cases_of, file_of
 
 from optest.generators.random_tensors import RandomTensorGenerator
-from optest.plan import parse_plan
-from optest.spec import Reason, Status, Tolerance
+from optest.spec import Reason, Status, Verdict
 
 
 def test_captured_layout_is_rebuilt_from_seed() -> None:
@@ -55,15 +56,15 @@ def test_marks_skip_and_xfail_take_effect() -> None:
     ]  # fmt: skip
 
 
-def verdict_of(case: str, change: object) -> object:
-    """What a device gets that is torch but for ``change`` of its inputs and outputs."""
+def verdict_of(case: str, change: Any = lambda run, case, inputs: run(case, inputs)) -> Verdict:
+    """The verdict on a device that is torch except for ``change`` of its inputs and outputs."""
     pytest.importorskip("torch")
     from optest.core.runner import execute
     from optest.torch.eager import TorchBackend
 
     class Changed(TorchBackend):
-        def run(self, case, inputs):  # type: ignore[no-untyped-def]
-            return change(super().run, case, inputs)  # type: ignore[operator]
+        def run(self, case: Any, inputs: Any) -> Any:
+            return change(super().run, case, inputs)
 
     (found,) = cases_of(file_of(case))
     return execute([found], Changed()).verdicts[0]
@@ -75,6 +76,7 @@ REFUSED = """
   inputs: [{tensor: {shape: [2, 3]}}, {value: [4, 2]}]
   expects_error: {type: RuntimeError, match: invalid}
 """
+NUMEL = "- {name: a, op: torch.numel, inputs: [{tensor: {shape: [6, 4]}}]}"
 
 
 @pytest.mark.torch
@@ -83,70 +85,53 @@ def test_an_interruption_is_not_the_expected_error() -> None:
         raise KeyboardInterrupt
 
     found = verdict_of(REFUSED.replace("RuntimeError", "Exception"), interrupted)
-    assert (found.status, found.reason) == (Status.FAILED, Reason.WRONG_ERROR)  # type: ignore[attr-defined]
+    assert (found.status, found.reason) == (Status.FAILED, Reason.WRONG_ERROR)
 
 
 @pytest.mark.torch
 def test_device_that_accepts_invalid_call_fails() -> None:
     found = verdict_of(REFUSED, lambda run, case, inputs: [inputs[0]])
-    assert (found.status, found.reason) == (Status.FAILED, Reason.NOT_REFUSED)  # type: ignore[attr-defined]
-    assert verdict_of(REFUSED, lambda run, case, inputs: run(case, inputs)).status is Status.PASSED  # type: ignore[attr-defined]
+    assert (found.status, found.reason) == (Status.FAILED, Reason.NOT_REFUSED)
+    assert verdict_of(REFUSED).status is verdict_of(NUMEL).status is Status.PASSED
+
+
+def flipped(run: Any, case: Any, inputs: Any) -> Any:
+    output = run(case, inputs)[0].copy()
+    output[2, 1] = not output[2, 1]
+    return [output]
+
+
+def second_off(run: Any, case: Any, inputs: Any) -> Any:
+    first, second, *rest = run(case, inputs)
+    return [first, second + 1, *rest]
+
+
+def spoilt(run: Any, case: Any, inputs: Any) -> Any:
+    """Zero the outputs and the inputs: in-place calls would else be compared with themselves."""
+    outputs = run(case, inputs)
+    for each in inputs:
+        each[...] = 0
+    return [each * 0 for each in outputs]
 
 
 @pytest.mark.torch
-def test_bool_results_are_told_apart_with_their_place() -> None:
-    def flipped(run, case, inputs):  # type: ignore[no-untyped-def]
-        (output,) = run(case, inputs)
-        output = output.copy()
-        output[2, 1] = not output[2, 1]
-        return [output]
-
-    case = "- {name: a, op: torch.logical_not, inputs: [{tensor: {shape: [4, 3], dtype: bool}}]}"
-    found = verdict_of(case, flipped)
-    assert found.reason is Reason.VALUE  # type: ignore[attr-defined]
-    (measure,) = found.measures  # type: ignore[attr-defined]
-    assert (measure.mismatched, measure.worst_index) == (1, (2, 1))
-
-
-@pytest.mark.torch
-def test_the_wrong_one_of_several_results_is_named() -> None:
-    def second_off(run, case, inputs):  # type: ignore[no-untyped-def]
-        first, second, *rest = run(case, inputs)
-        return [first, second + 1, *rest]
-
-    case = "- {name: a, op: torch.split, inputs: [{tensor: {shape: [6, 4], init: randn}}, {value: 2}]}"
-    found = verdict_of(case, second_off)
-    assert found.reason is Reason.VALUE  # type: ignore[attr-defined]
-    assert [each.mismatched for each in found.measures] == [0, 8, 0]  # type: ignore[attr-defined]
-
-
-@pytest.mark.torch
-def test_wrong_number_is_detected() -> None:
-    case = "- {name: a, op: torch.numel, inputs: [{tensor: {shape: [6, 4]}}]}"
-    found = verdict_of(case, lambda run, case, inputs: [each + 1 for each in run(case, inputs)])
-    assert found.reason is Reason.VALUE  # type: ignore[attr-defined]
-    assert verdict_of(case, lambda run, case, inputs: run(case, inputs)).status is Status.PASSED  # type: ignore[attr-defined]
-
-
-@pytest.mark.torch
-def test_input_mutation_does_not_reach_reference() -> None:
-    """In-place calls would else be compared with themselves."""
-
-    def spoilt(run, case, inputs):  # type: ignore[no-untyped-def]
-        outputs = run(case, inputs)
-        for each in inputs:
-            each[...] = 0
-        return [each * 0 for each in outputs]
-
-    case = "- {name: a, op: torch.add_, inputs: [{tensor: {shape: [4, 3]}}, {value: 1.0}], rtol: 1.0e-3, atol: 1.0e-3}"
-    assert verdict_of(case, spoilt).reason is Reason.VALUE  # type: ignore[attr-defined]
-
-
-def test_rfc_sample_is_read_with_defaults() -> None:
-    """It says defaults, which its own loader did not read: neither its seed nor its atol had an effect."""
-    document = parse_plan(b"model: gpt-oss\ndefaults: {dtype: fp16, seed: 123, atol: 1.0e-2}\n" + CASES, "gpt.yaml")
-    assert document.seed == 123
-    assert document.defaults["tolerance"].every == Tolerance(atol=1.0e-2)
-
-
-CASES = b"cases:\n  - {name: mul_ok, op: torch.mul, inputs: [{tensor: {shape: [1, 64]}}, {value: 2}]}\n"
+@pytest.mark.parametrize(
+    ("case", "change", "mismatched"),
+    [
+        ("op: torch.logical_not, inputs: [{tensor: {shape: [4, 3], dtype: bool}}]", flipped, [1]),
+        ("op: torch.split, inputs: [{tensor: {shape: [6, 4], init: randn}}, {value: 2}]", second_off, [0, 8, 0]),
+        (NUMEL, lambda *call: [each + 1 for each in call[0](*call[1:])], [1]),
+        (
+            "op: torch.add_, inputs: [{tensor: {shape: [4, 3]}}, {value: 1.0}], rtol: 1.0e-3, atol: 1.0e-3",
+            spoilt,
+            [12, 12],
+        ),
+    ],
+    ids=["bool", "one of several results", "number", "changed inputs"],
+)
+def test_wrong_results_fail(case: str, change: Any, mismatched: list[int]) -> None:
+    found = verdict_of(case if case == NUMEL else f"- {{name: a, {case}}}", change)
+    assert (found.status, found.reason) == (Status.FAILED, Reason.VALUE)
+    assert [each.mismatched for each in found.measures] == mismatched
+    if change is flipped:
+        assert found.measures[0].worst_index == (2, 1)

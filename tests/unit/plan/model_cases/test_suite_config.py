@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -46,10 +45,8 @@ def only(*items: str, **more: str) -> TestCase:
 
 
 def test_call_becomes_a_model_case() -> None:
-    item = call(
-        "torch.add", TENSOR, "{value: 1}", kwargs="{alpha: 2}", more="description: 'L7', tags: [slow, torch.add.1]"
-    )
-    case = only(item)
+    more = "description: 'L7', tags: [slow, torch.add.1]"
+    case = only(call("torch.add", TENSOR, "{value: 1}", kwargs="{alpha: 2}", more=more))
     assert (case.name, case.seed, case.description) == ("mine::torch.add.1", 123, "L7")
     assert case.attributes["call"] == "torch.add(input0, 1, alpha=2)"
     assert {"model_mine", "model__mine", "slow", "torch.add.1"} <= set(case.tags)
@@ -69,9 +66,8 @@ def test_modes_are_marks(mode: str, strict: bool | None, skips: bool) -> None:
 
 def test_dtype_that_is_expected_to_fail() -> None:
     head = "supported_dtypes: [{name: float16, force_xfail: true}]"
-    cases = cases_of(
-        suite(call("torch.neg", TENSOR), call("torch.neg", "{value: 1}", TENSOR), test="tags: [a]", head=head)
-    )
+    calls = call("torch.neg", TENSOR), call("torch.neg", "{value: 1}", TENSOR)
+    cases = cases_of(suite(*calls, test="tags: [a]", head=head))
     assert all(each.xfail is not None and each.xfail.strict is False for each in cases)
     assert only(call("torch.neg", TENSOR), test="mode: skip", head=head).xfail is None
 
@@ -142,11 +138,9 @@ def test_variables_of_paths_are_expanded(tmp_path: Path) -> None:
     import numpy as np
 
     np.save(tmp_path / "w.npy", np.ones((2, 3), np.float16))
-    item = call(
-        "torch.neg", "{tensor: {shape: [2, 3], dtype: float16, init: file, init_args: {path: '${ROOT}/w.npy'}}}"
-    )
-    facts = Facts(environment={"ROOT": str(tmp_path)})
-    (case,) = cases_of(suite(item), facts=facts)
+    file = "init: file, init_args: {path: '${ROOT}/w.npy'}"
+    item = call("torch.neg", f"{{tensor: {{shape: [2, 3], dtype: float16, {file}}}}}")
+    (case,) = cases_of(suite(item), facts=Facts(environment={"ROOT": str(tmp_path)}))
     assert case.inputs[0].fill.parameters["path"] == str(tmp_path / "w.npy")
     problem = problem_of(suite(item))
     assert "ROOT" in problem.message
@@ -187,12 +181,9 @@ def test_note_lists_unread_parts_by_file() -> None:
     document = parse_plan(OTHER_TESTS.encode(), "other.yaml")
     assert cases_of_document(document) == []
     assert [each.partition(": ")[0] for each in document.notes] == [f"other.yaml:{line}" for line in (5, 11, 13)]
-    modules, gather, ops = document.notes
-    assert "modules (1)" in modules
-    assert "edits.dtypes" in modules
-    assert "test_gather.py" in gather
-    assert "operators without inputs (1)" in ops
-    assert "ops.exclude" in ops
+    expected = [("modules (1)", "edits.dtypes"), ("test_gather.py",), ("operators without inputs (1)", "ops.exclude")]
+    for note, parts in zip(document.notes, expected, strict=True):
+        assert [part for part in parts if part not in note] == []
 
 
 @pytest.mark.parametrize(
@@ -218,10 +209,8 @@ def test_fault_has_line_and_path_in_file(wrong: tuple[str, str], line: int, path
     text = suite(call("torch.neg", TENSOR))
     assert text.count(wrong[0])
     problem = problem_of(text.replace(wrong[0], wrong[1], 1))
-    assert (problem.line, problem.path) == (
-        line,
-        f"$.test_suite_config.{path}".replace("{CALL}", "files[0].tests[0].edits.ops.include[0]"),
-    )
+    path = path.replace("{CALL}", "files[0].tests[0].edits.ops.include[0]")
+    assert (problem.line, problem.path) == (line, f"$.test_suite_config.{path}")
     assert said in f"{problem.message} {problem.hint}"
 
 
@@ -241,8 +230,7 @@ def test_repeated_calls_have_distinct_names() -> None:
 
 def test_included_file_takes_another_name(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text(suite(call("torch.neg", TENSOR)))
-    text = textwrap.dedent("include: [{file: m.yaml, model: renamed}]\n")
-    document = parse_plan(text.encode(), str(tmp_path / "all.yaml"))
+    document = parse_plan(b"include: [{file: m.yaml, model: renamed}]\n", str(tmp_path / "all.yaml"))
     assert [each.name for each in cases_of_document(document)] == ["renamed::torch.neg.1"]
 
 
