@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from optest.errors import UsageError
 from optest.testing import assert_close
-
-torch = pytest.importorskip("torch")
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of complex32, nested and quantised tensors
 

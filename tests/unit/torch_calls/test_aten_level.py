@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from texts import says
-from torch_kit import Wrong, case, tensor, verdict, zeros
+from torch_kit import Wrong, case, fails, passes, tensor, verdict, zeros
 
 from optest.compare.assert_close import close_tolerance, fitting_tolerance
 from optest.operators import operators
-from optest.spec import Reason, RuleClass, Status, dtype
+from optest.spec import Reason, RuleClass, dtype
 from optest.torch.calls.call import torch_call
-
-pytestmark = pytest.mark.torch
 
 
 def rand(*shape: int) -> Any:
@@ -43,20 +41,28 @@ def norm(training: bool, name: str = "native_batch_norm") -> str:
     ],
 )
 def test_norms_with_their_statistics(text: str, given: list[Any], kind: str) -> None:
-    inputs = [tensor(spec.shape, kind, fill.kind, **fill.parameters) for spec, fill in given]
-    found = verdict(case(text, *inputs))
-    assert found.status is Status.PASSED, found.message
+    passes(case(text, *(tensor(spec.shape, kind, fill.kind, **fill.parameters) for spec, fill in given)))
 
 
 def test_running_statistics_are_changed_in_training_alone() -> None:
-    assert torch_call(norm(True)).mutates == (3, 4)
-    assert torch_call(norm(True, "_native_batch_norm_legit")).mutates == (3, 4)
-    assert torch_call(norm(False)).mutates == ()
+    calls = norm(True), norm(True, "_native_batch_norm_legit"), norm(False)
+    assert [torch_call(call).mutates for call in calls] == [(3, 4), (3, 4), ()]
 
 
-def test_attention_that_leaves_its_weights_out() -> None:
-    assert verdict(case(f"{HEADS}input6, need_weights=False)", *ATTENTION)).status is Status.PASSED
-    assert verdict(case(f"{HEADS}input6)", *ATTENTION)).status is Status.PASSED
+@pytest.mark.parametrize("end", [", need_weights=False)", ")"])
+def test_attention_that_leaves_its_weights_out(end: str) -> None:
+    passes(case(f"{HEADS}input6{end}", *ATTENTION))
+
+
+def test_nothing_but_empty_outputs_compares_nothing() -> None:
+    fails(case("torch.ops.aten.slice.Tensor(input0, 1, 4)", rand(1, 4)), reason=Reason.NOTHING_COMPARED)
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+def test_the_largest_numbers_are_those_of_the_dtype(kind: str) -> None:
+    """In float64 they would be others."""
+    infinite = tensor(3, kind, "data", values=["inf", "-inf", 0.5])
+    passes(case("torch.nan_to_num(input0, nan=0.1)", infinite))
 
 
 def test_further_output_may_be_empty() -> None:
@@ -65,12 +71,7 @@ def test_further_output_may_be_empty() -> None:
     assert [measure.compared for measure in found.measures] == [1200, 0, 0]
     assert "output1: empty, 0" in found.message
     only_first = Wrong(lambda outputs: [outputs[0], *(np.zeros((3,), other.dtype) for other in outputs[1:])])
-    assert verdict(asked, only_first).reason is Reason.SHAPE
-
-
-def test_nothing_but_empty_outputs_compares_nothing() -> None:
-    asked = case("torch.ops.aten.slice.Tensor(input0, 1, 4)", rand(1, 4))
-    assert verdict(asked).reason is Reason.NOTHING_COMPARED
+    fails(asked, only_first, reason=Reason.SHAPE)
 
 
 @pytest.mark.parametrize(
@@ -84,17 +85,8 @@ def test_nothing_but_empty_outputs_compares_nothing() -> None:
 )
 def test_constant_tensor_has_exact_result(text: str) -> None:
     descriptor = operators.get(text.partition("(")[0])
-    assert descriptor.rule is not None
     assert descriptor.rule.kind is RuleClass.EXACT
-    assert verdict(case(text)).status is Status.PASSED
-
-
-@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
-def test_the_largest_numbers_are_those_of_the_dtype(kind: str) -> None:
-    """In float64 they would be others."""
-    infinite = tensor(3, kind, "data", values=["inf", "-inf", 0.5])
-    found = verdict(case("torch.nan_to_num(input0, nan=0.1)", infinite))
-    assert found.status is Status.PASSED, found.message
+    passes(case(text))
 
 
 CONVOLVED = [tensor((2, 32, 16, 16)), tensor((8, 32, 3, 3))]
@@ -112,25 +104,22 @@ BACKWARD = (
 )
 def test_convolutions_are_judged_by_the_rule_for_sums(text: str, given: list[Any]) -> None:
     """torch.testing's default is too narrow for sums of 512 products: torch failed it itself."""
-    found = verdict(case(text, *given))
-    assert found.status is Status.PASSED, found.message
+    found = passes(case(text, *given))
     assert {measure.rule.name for measure in found.measures if measure.rule and measure.compared} == {"accumulate"}
-    assert verdict(case(text, *given), zeros()).reason is Reason.VALUE
+    fails(case(text, *given), zeros())
 
 
 def test_small_results_are_looked_at() -> None:
     """torch.testing's atol of 1e-5 would let zeros pass."""
     asked = case("torch.special.i1(input0)", tensor(40, fill="uniform", low=1e-9, high=1e-8))
-    assert verdict(asked).status is Status.PASSED
-    assert verdict(asked, zeros()).reason is Reason.VALUE
-    rule = verdict(asked).measures[0].rule
+    fails(asked, zeros())
+    rule = passes(asked).measures[0].rule
     assert rule is not None
     assert says(rule.text, "torch_calls.or_zeros_would_pass")
 
 
 def test_fitted_tolerance_keeps_torch_default_against_zeros() -> None:
     single = dtype("float32")
-    assert fitting_tolerance(single, np.array([1.0, 1e-9])) == close_tolerance(single)
-    assert fitting_tolerance(single, np.zeros(3)) == close_tolerance(single)
-    assert fitting_tolerance(single, None) == close_tolerance(single)
+    for values in (np.array([1.0, 1e-9]), np.zeros(3), None):
+        assert fitting_tolerance(single, values) == close_tolerance(single)
     assert fitting_tolerance(single, np.array([1e-6, -2e-6])) == (1.3e-6, 1.3e-6 * 2e-6)

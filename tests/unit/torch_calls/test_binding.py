@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch_kit
 from texts import says
-from torch_kit import Answering, Outputs, Wrong, tensor, verdict
+from torch_kit import Answering, Outputs, Wrong, passes, separates, tensor
 
 from optest.operators import operators
-from optest.spec import Reason, RuleClass, Status, TestCase
+from optest.spec import RuleClass, TestCase
 from optest.torch.calls.binding import CannotBind, bind_call
 
 ROWS = (4, 33)
 HEADS = (1, 2, 7, 16)
+ATTENTION = "torch.nn.functional.scaled_dot_product_attention(input0, input1, input2, is_causal=True, scale=0.125)"
 
 
 def case(text: str, *shapes: tuple[int, ...], of: str = "bfloat16", fill: str = "randn") -> TestCase:
@@ -44,11 +45,7 @@ def case(text: str, *shapes: tuple[int, ...], of: str = "bfloat16", fill: str = 
         ("torch.clamp(input0, min=None, max=0.5)", [ROWS], "exact"),
         ("torch.topk(input0, 4, dim=-1)", [ROWS], "movement"),
         ("torch.cumsum(input0, 1)", [ROWS], "accumulate"),
-        (
-            "torch.nn.functional.scaled_dot_product_attention(input0, input1, input2, is_causal=True, scale=0.125)",
-            [HEADS, HEADS, HEADS],
-            "composed",
-        ),
+        (ATTENTION, [HEADS, HEADS, HEADS], "composed"),
         ("torch.nn.functional.max_pool2d(input0, 2)", [(1, 3, 8, 8)], "exact"),
         ("torch.Tensor.__add__(input0, input1)", [ROWS, ROWS], "ulp"),
         ("torch.add_(input0, input1)", [ROWS, ROWS], "ulp"),
@@ -57,16 +54,13 @@ def case(text: str, *shapes: tuple[int, ...], of: str = "bfloat16", fill: str = 
 def test_call_without_tolerance_uses_operator_rule(
     text: str, shapes: list[tuple[int, ...]], rule: str, of: str
 ) -> None:
-    found = verdict(case(text, *shapes, of=of))
-    assert found.status is Status.PASSED, found
-    assert found.measures[0].rule is not None
+    found = passes(case(text, *shapes, of=of))
     assert found.measures[0].rule.name == rule
 
 
 def test_the_rule_is_sharper_than_any_flat_tolerance() -> None:
     asked = case("torch.softmax(input0, -1)", ROWS, of="float32")
-    assert verdict(asked).status is Status.PASSED
-    assert verdict(asked, Wrong(lambda outputs: [outputs[0] * np.float32(1 + 1e-4)])).reason is Reason.VALUE
+    separates(asked, Wrong(lambda outputs: [outputs[0] * np.float32(1 + 1e-4)]))
 
 
 def test_another_place_of_a_tie_is_as_right() -> None:
@@ -74,7 +68,7 @@ def test_another_place_of_a_tie_is_as_right() -> None:
         return [outputs[0], inputs[0].shape[1] - 1 - inputs[0][:, ::-1].argmax(1, keepdims=True)]
 
     asked = case("torch.topk(input0, 1, dim=1)", (3, 5), of="float32", fill="ones")
-    assert verdict(asked, Answering(last)).status is Status.PASSED
+    passes(asked, Answering(last))
 
 
 def test_arguments_are_bound_by_torch_names() -> None:
@@ -90,8 +84,7 @@ def test_arguments_are_bound_by_torch_names() -> None:
 def test_unknown_catalogue_argument_is_not_bound() -> None:
     with pytest.raises(CannotBind, match="has no dim"):
         bind_call(operators.get("rms_norm"), "torch.sum(input0, dim=3)", [np.ones(3, np.float32)])
-    found = verdict(case("torch.softmax(input0, -1, dtype=torch.float16)", ROWS, of="float32"))
-    assert found.status is Status.PASSED
+    found = passes(case("torch.softmax(input0, -1, dtype=torch.float16)", ROWS, of="float32"))
     assert says(str(found.measures[0]), "torch_calls.the_catalogue_rule_cannot")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from texts import refusal, says
 
 from optest.api.checking import check, check_request, sample_cases, write
@@ -16,13 +17,7 @@ from optest.api.report import Report
 from optest.errors import UnknownName, UsageError
 from optest.registry import load_object
 from optest.spec import ReferenceNote, Status
-
-pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-import torch  # noqa: E402
-
-from optest.torch.operators import TORCH_OPERATORS  # noqa: E402
+from optest.torch.operators import TORCH_OPERATORS
 
 MODULE = "optest.torch.operators.reference"
 
@@ -104,9 +99,7 @@ def test_another_name_and_what_cannot_be_written(tmp_path: Any) -> None:
 
 def test_without_torch(tmp_path: Any) -> None:
     code = "import sys; sys.modules['torch'] = None; from optest.cli import main; sys.exit(main())"
-    asked = ["check", "--backend", "numpy", "--reference", "torch", "--op", "relu"]
-    ended = subprocess.run(
-        [sys.executable, "-c", code, *asked], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", code, *["check", "--backend", "numpy", "--reference", "torch", "--op", "relu"]]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 5, ended
     assert "pip install torch" in ended.stderr

@@ -7,22 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from texts import says
+from torch_kit import Answering, Wrong, case, element, fails, passes, separates, tensor, verdict
 
-torch = pytest.importorskip("torch")
-
-import torch_kit  # noqa: E402
-from torch_kit import Answering, Wrong, case, element, tensor, verdict  # noqa: E402
-
-from optest.operators.elementwise.arithmetic_reference import add_terms, mul_terms, sub_terms  # noqa: E402
-from optest.spec import Reason, Status, Verdict  # noqa: E402
-from optest.torch.calls import contraction_blocks, reference  # noqa: E402
-from optest.torch.calls.call import torch_call  # noqa: E402
-from optest.torch.calls.contraction_blocks import in_blocks  # noqa: E402
-from optest.torch.calls.reference import terms  # noqa: E402
-
-pytestmark = pytest.mark.torch
-
+from optest.operators.elementwise.arithmetic_reference import add_terms, mul_terms, sub_terms
+from optest.spec import Reason, TestCase
+from optest.torch.calls import contraction_blocks, reference
+from optest.torch.calls.call import torch_call
+from optest.torch.calls.contraction_blocks import in_blocks
+from optest.torch.calls.reference import terms
 
 ROWS, LONG = 8, 4096
 A, B = tensor((ROWS, LONG)), tensor((3, LONG, 16))
@@ -47,9 +41,9 @@ def exact(harm: float = 0.0) -> Answering:
 @pytest.mark.parametrize("name", NAMES)
 def test_sum_without_a_term_fails(name: str) -> None:
     asked = case(f"{name}(input0, input1, offs=input2)", A, B, ENDS)
-    assert verdict(asked).status is Status.PASSED
-    assert verdict(asked, exact()).status is Status.PASSED
-    assert verdict(asked, exact(harm=0.25)).status is Status.FAILED
+    passes(asked)
+    passes(asked, exact())
+    fails(asked, exact(harm=0.25))
 
 
 @pytest.mark.parametrize(
@@ -66,14 +60,13 @@ def test_grouped_products_pass_against_themselves(shapes: Any, ends: list[int] |
     offsets = [tensor(3, "int32", "data", values=ends)] if ends else []
     text = f"torch._grouped_mm(input0, input1{', input2' if ends else ''})"
     for more in ({}, {"grad": True}):
-        found = verdict(case(text, *operands, *offsets, **more))
-        assert found.status is Status.PASSED, found
+        passes(case(text, *operands, *offsets, **more))
 
 
 @pytest.mark.parametrize(("ends", "reason"), [([2, 4, 6], Reason.UNSUPPORTED), ([4, 2, ROWS], Reason.BAD_CASE)])
 def test_rows_of_no_group_have_no_right_answer(ends: list[int], reason: Reason) -> None:
-    asked = case("torch._grouped_mm(input0, input1, input2)", A, B, tensor(3, "int32", "data", values=ends))
-    assert verdict(asked).reason is reason
+    ends_of_rows = tensor(3, "int32", "data", values=ends)
+    fails(case("torch._grouped_mm(input0, input1, input2)", A, B, ends_of_rows), reason=reason)
 
 
 def test_refused_bias_has_no_expected_result() -> None:
@@ -89,56 +82,51 @@ SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
     "addr": ((4, 8), (4,), (8,)),
 }
 TERMS = {"addmm": 513, "addmv": 513, "baddbmm": 513, "addbmm": 1025, "addr": 2}
-FORMS = [
-    "torch.{}(input0, input1, input2)",
-    "torch.{}(input0, input1, input2, beta=-0.5, alpha=-0.125)",
-]
+
+OPERANDS = "input0, input1, input2"
+FORMS = [f"torch.{{}}({OPERANDS})", f"torch.{{}}({OPERANDS}, beta=-0.5, alpha=-0.125)"]
 
 
-def inputs(name: str) -> list[Any]:
-    return [tensor(shape) for shape in SHAPES[name]]
+def inputs(name: str, kind: str = "float32") -> list[Any]:
+    return [tensor(shape, kind) for shape in SHAPES[name]]
 
 
 @pytest.mark.parametrize("grad", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("form", FORMS, ids=["plain", "multiples"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_torch_is_right_by_the_rule_for_sums(name: str, form: str, grad: bool) -> None:
-    found = verdict(case(form.format(name), *inputs(name), grad=grad))
-    assert found.status is Status.PASSED, found
+    found = passes(case(form.format(name), *inputs(name), grad=grad))
     assert "4·√k·u·Σ|terms|" in str(found.measures[0].rule)
 
 
 @pytest.mark.parametrize("name", ["addmm", "baddbmm"])
 def test_in_place_and_of_the_dispatcher(name: str) -> None:
-    shapes = {"addmm": ((4, 24), (4, 512), (512, 24)), "baddbmm": SHAPES["baddbmm"]}[name]
-    given = [tensor(shape) for shape in shapes]
-    assert verdict(case(f"torch.Tensor.{name}_(input0, input1, input2, alpha=0.5)", *given)).status is Status.PASSED
-    assert verdict(case(f"torch.ops.aten.{name}.default(input0, input1, input2)", *given)).status is Status.PASSED
+    first = tensor((4, 24)) if name == "addmm" else inputs(name)[0]
+    for form in (f"torch.Tensor.{name}_({OPERANDS}, alpha=0.5)", f"torch.ops.aten.{name}.default({OPERANDS})"):
+        passes(case(form, first, *inputs(name)[1:]))
 
 
 @pytest.mark.parametrize("form", FORMS, ids=["plain", "multiples"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_terms_are_counted_without_their_factors(name: str, form: str) -> None:
-    arrays = [np.ones(shape, np.float32) for shape in SHAPES[name]]
-    found = terms(arrays, {"call": form.format(name)})[0]
+    found = terms([np.ones(shape, np.float32) for shape in SHAPES[name]], {"call": form.format(name)})[0]
     products, alpha, beta = TERMS[name] - 1, *((1.0, 1.0) if "alpha" not in form else (0.125, 0.5))
     assert found.count == TERMS[name]
     assert np.all(found.absolute == beta + alpha * products)
     assert np.all(found.squared == beta**2 + alpha**2 * products)
 
 
+OFF_BY_A_HUNDREDTH = element(3, lambda value: value + 0.01)
+
+
 def test_what_rounding_does_not_explain_is_found() -> None:
-    wrong = element(3, lambda value: value + 0.01)
-    assert verdict(case(FORMS[0].format("addmm"), *inputs("addmm")), wrong).status is Status.FAILED
+    fails(case(FORMS[0].format("addmm"), *inputs("addmm")), OFF_BY_A_HUNDREDTH)
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_complex_factor_counts_by_magnitude(name: str) -> None:
     form = f"torch.{name}(input0, input1, input2, beta=0.6+0.8j, alpha=0.3-0.4j)"
-    given = [tensor(shape, "complex64") for shape in SHAPES[name]]
-    assert verdict(case(form, *given)).status is Status.PASSED
-    wrong = element(3, lambda value: value + 0.01)
-    assert verdict(case(form, *given), wrong).status is Status.FAILED
+    separates(case(form, *inputs(name, "complex64")), OFF_BY_A_HUNDREDTH)
     found = terms([np.ones(shape, np.complex64) for shape in SHAPES[name]], {"call": form})[0]
     assert found.count == TERMS[name]
     assert np.allclose(found.absolute, 1.0 + 0.5 * (TERMS[name] - 1))
@@ -146,9 +134,8 @@ def test_complex_factor_counts_by_magnitude(name: str) -> None:
 
 @pytest.mark.parametrize("factors", ["", ", beta=True, alpha=False", ", beta=False, alpha=True"])
 def test_products_of_truth_values(factors: str) -> None:
-    one = case(f"torch.addr(input0, input1, input2{factors})", *[tensor(shape, "bool") for shape in SHAPES["addr"]])
-    assert verdict(one).status is Status.PASSED
-    assert verdict(one, element(3, np.logical_not)).status is Status.FAILED
+    truth_values = case(f"torch.addr(input0, input1, input2{factors})", *inputs("addr", "bool"))
+    separates(truth_values, element(3, np.logical_not))
 
 
 # Large contractions are made block by block, and are the same as in one piece.
@@ -174,7 +161,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contraction_blocks, "_BLOCK", 100)
 
 
-def drawn(shapes: list[tuple[int, ...]]) -> list[Any]:
+def drawn(*shapes: tuple[int, ...]) -> list[Any]:
     random = np.random.default_rng(5)
     arrays = [random.standard_normal(shape).astype(np.float16) for shape in shapes]
     for array in arrays:
@@ -185,16 +172,12 @@ def drawn(shapes: list[tuple[int, ...]]) -> list[Any]:
 @pytest.mark.parametrize("text", CALLS)
 @pytest.mark.usefixtures("small_blocks")
 def test_blocks_are_the_result(text: str) -> None:
-    inputs = drawn(CALLS[text])
-    call = torch_call(text)
+    inputs, call = drawn(*CALLS[text]), torch_call(text)
     kept = [array.copy() for array in inputs]
     found = in_blocks(call, inputs, [torch.Tensor.abs_, torch.Tensor.square_])
-    assert found is not None
     absolute = [torch.from_numpy(np.abs(array.astype(np.float64))) for array in inputs]
-    (wanted,) = call.on(absolute, torch.device("cpu"))()
-    (squares,) = call.on([each.square() for each in absolute], torch.device("cpu"))()
-    torch.testing.assert_close(found[0], wanted, rtol=1e-14, atol=0.0)
-    torch.testing.assert_close(found[1], squares, rtol=1e-14, atol=0.0)
+    for result, operands in zip(found, (absolute, [each.square() for each in absolute]), strict=True):
+        torch.testing.assert_close(result, *call.on(operands, torch.device("cpu"))(), rtol=1e-14, atol=0.0)
     assert all(np.array_equal(array, before) for array, before in zip(inputs, kept, strict=True))
 
 
@@ -210,16 +193,15 @@ def test_blocks_are_the_result(text: str) -> None:
 )
 @pytest.mark.usefixtures("small_blocks")
 def test_contraction_without_split_is_one_block(text: str, shapes: list[tuple[int, ...]]) -> None:
-    assert in_blocks(torch_call(text), drawn(shapes), [torch.Tensor.abs_]) is None
+    assert in_blocks(torch_call(text), drawn(*shapes), [torch.Tensor.abs_]) is None
 
 
 @pytest.mark.usefixtures("small_blocks")
 def test_error_terms_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "torch.nn.functional.linear(input0, input1, input2)"
-    inputs = drawn([(3, 16), (50, 16), (50,)])
-    (by_blocks,) = terms(inputs, {"call": text})
+    inputs, call = drawn((3, 16), (50, 16), (50,)), {"call": "torch.nn.functional.linear(input0, input1, input2)"}
+    (by_blocks,) = terms(inputs, call)
     monkeypatch.setattr(reference, "_LARGE", 1 << 30)
-    (whole,) = terms(inputs, {"call": text})
+    (whole,) = terms(inputs, call)
     assert by_blocks.count == whole.count == 17
     np.testing.assert_allclose(by_blocks.absolute, whole.absolute, rtol=1e-14)
     np.testing.assert_allclose(by_blocks.squared, whole.squared, rtol=1e-14)
@@ -227,14 +209,11 @@ def test_error_terms_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.usefixtures("small_blocks")
 def test_torch_has_as_many_threads_as_before() -> None:
-    before = torch.get_num_threads()
+    before, call = torch.get_num_threads(), torch_call("torch.nn.functional.linear(input0, input1)")
     try:
         for threads in (1, 3):
             torch.set_num_threads(threads)
-            inputs = drawn([(3, 16), (50, 16)])
-            text = "torch.nn.functional.linear(input0, input1)"
-            found = in_blocks(torch_call(text), inputs, [torch.Tensor.abs_])
-            assert found is not None
+            assert in_blocks(call, drawn((3, 16), (50, 16)), [torch.Tensor.abs_]) is not None
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
@@ -243,14 +222,14 @@ def test_torch_has_as_many_threads_as_before() -> None:
 @pytest.mark.usefixtures("small_blocks")
 def test_what_a_block_raises_is_raised() -> None:
     with pytest.raises(RuntimeError, match="shapes"):
-        in_blocks(torch_call("torch.mm(input0, input1)"), drawn([(3, 16), (17, 70)]), [torch.Tensor.abs_])
+        in_blocks(torch_call("torch.mm(input0, input1)"), drawn((3, 16), (17, 70)), [torch.Tensor.abs_])
 
 
 # Calls of complex numbers: sums and products by their own error, all other functions by torch.testing's defaults.
 
 
-def complex_verdict(text: str, kind: str = "complex64", driver: Wrong | None = None) -> Verdict:
-    return torch_kit.verdict(case(text, *[tensor(2000, kind)] * (2 if "input1" in text else 1)), driver)
+def complex_case(text: str, kind: str = "complex64") -> TestCase:
+    return case(text, *[tensor(2000, kind)] * (2 if "input1" in text else 1))
 
 
 @pytest.mark.parametrize("kind", ["complex64", "complex128"])
@@ -269,22 +248,20 @@ def complex_verdict(text: str, kind: str = "complex64", driver: Wrong | None = N
     ],
 )
 def test_honest_results_pass(text: str, kind: str) -> None:
-    assert complex_verdict(text, kind).status is Status.PASSED
+    passes(complex_case(text, kind))
 
 
-def off(share: float) -> Wrong:
-    """Torch whose first result is off by a share of its magnitude."""
-    return Wrong(lambda outputs: [outputs[0] + (share * np.abs(outputs[0])).astype(outputs[0].real.dtype)])
-
-
-@pytest.mark.parametrize("text", ["torch.mul(input0, input1)", "torch.add(input0, input1)", "torch.exp(input0)"])
-def test_results_that_are_off_fail(text: str) -> None:
-    share = 3e-6 if "exp" in text else 4e-7
-    assert complex_verdict(text, driver=off(share)).reason is Reason.VALUE
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [("torch.mul(input0, input1)", 4e-7), ("torch.add(input0, input1)", 4e-7), ("torch.exp(input0)", 3e-6)],
+)
+def test_results_off_by_share_of_magnitude_fail(text: str, share: float) -> None:
+    off = Wrong(lambda outputs: [outputs[0] + (share * np.abs(outputs[0])).astype(outputs[0].real.dtype)])
+    fails(complex_case(text), off)
 
 
 def test_rule_text_names_missing_catalogue_rule() -> None:
-    found = complex_verdict("torch.exp(input0)").measures[0].rule
+    found = verdict(complex_case("torch.exp(input0)")).measures[0].rule
     assert found is not None
     assert found.name == "close"
     assert says(found.text, "torch_calls.its_ceiling_for_exp")

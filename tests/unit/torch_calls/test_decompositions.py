@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch_kit
 from texts import refusal, says
-from torch_kit import Answering, Change, Outputs, Wrong, case, element, only, tensor, verdict
+from torch_kit import Answering, Change, Outputs, Wrong, case, element, fails, only, passes, separates, tensor, verdict
 
-from optest.spec import Fault, Reason, Status, Tolerance, Verdict
-from optest.torch.calls.decompositions import is_rearranged
+from optest.spec import Fault, Reason, Status, Tolerance
+from optest.torch.calls.decompositions import as_right, is_rearranged
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:torch.qr is deprecated")]
+pytestmark = pytest.mark.filterwarnings("ignore:torch.qr is deprecated")
 
 SQUARE, TALL, WIDE, COMPLEX = tensor((5, 5)), tensor((2, 6, 4)), tensor((3, 7)), tensor((4, 4), "complex64")
 
@@ -50,58 +51,35 @@ HONEST = [
 
 @pytest.mark.parametrize(("text", "matrix"), HONEST)
 def test_torch_passes(text: str, matrix: Any) -> None:
-    assert verdict(case(text, matrix)).status is Status.PASSED
+    passes(case(text, matrix))
 
 
-def asked(text: str, matrix: Any, change: Change, **more: Any) -> Verdict:
-    return verdict(case(text, matrix, **more), Wrong(change))
+PHASES = np.exp(1j * np.arange(4)).astype(np.complex64)
 
 
-def test_another_sign_of_both_vectors_is_as_right() -> None:
-    def turned(outputs: Outputs) -> Outputs:
-        u, s, vh = outputs
-        signs = np.array([1, -1, -1, 1, -1], np.float32)
-        return [u * signs, s, vh * signs[:, None]]
-
-    found = asked("torch.linalg.svd(input0)", SQUARE, turned)
-    assert found.status is Status.PASSED, found.message
+def scaled(outputs: Outputs, columns: int, rows: int | None, factors: Any) -> Outputs:
+    outputs[columns] = outputs[columns] * factors
+    if rows is not None:
+        outputs[rows] = outputs[rows] * factors.conj()[:, None]
+    return outputs
 
 
-@pytest.mark.parametrize(
-    ("text", "vectors"),
-    [("torch.ops.aten._linalg_eigh.default(input0)", 1), ("torch.ops.aten._linalg_svd.default(input0)", 0)],
-)
-def test_other_sign_passes_for_aten_calls(text: str, vectors: int) -> None:
-    signs = np.array([1, -1, -1, 1, -1], np.float32)
-
-    def turned(outputs: Outputs) -> Outputs:
-        outputs[vectors] = outputs[vectors] * signs
-        if len(outputs) == 3:
-            outputs[2] = outputs[2] * signs[:, None]
-        return outputs
-
-    assert asked(text, SQUARE, turned).status is Status.PASSED
+SIGNS = np.array([1, -1, -1, 1, -1], np.float32)
+AS_RIGHT: list[tuple[str, Any, Change]] = [
+    ("torch.linalg.svd(input0)", SQUARE, lambda outputs: scaled(outputs, 0, 2, SIGNS)),
+    ("torch.ops.aten._linalg_svd.default(input0)", SQUARE, lambda outputs: scaled(outputs, 0, 2, SIGNS)),
+    ("torch.ops.aten._linalg_eigh.default(input0)", SQUARE, lambda outputs: scaled(outputs, 1, None, SIGNS)),
+    ("torch.linalg.svd(input0)", COMPLEX, lambda outputs: scaled(outputs, 0, 2, PHASES)),
+    ("torch.linalg.qr(input0)", TALL, lambda outputs: scaled(outputs, 0, 1, -SIGNS[:4])),
+    ("torch.linalg.eigvals(input0)", SQUARE, lambda outputs: [outputs[0][::-1]]),
+    ("torch.linalg.eig(input0)", SQUARE, lambda outputs: [outputs[0][::-1], outputs[1][:, ::-1]]),
+]
+"""Another sign or phase of the vectors of both factors, and eigenvalues in another order."""
 
 
-def test_another_phase_of_both_vectors_is_as_right() -> None:
-    def turned(outputs: Outputs) -> Outputs:
-        u, s, vh = outputs
-        phases = np.exp(1j * np.arange(4)).astype(np.complex64)
-        return [u * phases, s, vh * phases.conj()[:, None]]
-
-    assert asked("torch.linalg.svd(input0)", COMPLEX, turned).status is Status.PASSED
-
-
-def test_other_sign_of_q_and_r_passes() -> None:
-    signs = np.array([-1, 1, -1, 1], np.float32)
-    found = asked("torch.linalg.qr(input0)", TALL, lambda given: [given[0] * signs, given[1] * signs[:, None]])
-    assert found.status is Status.PASSED, found.message
-
-
-def test_eigenvalues_in_another_order_are_as_right() -> None:
-    assert asked("torch.linalg.eigvals(input0)", SQUARE, lambda given: [given[0][::-1]]).status is Status.PASSED
-    found = asked("torch.linalg.eig(input0)", SQUARE, lambda given: [given[0][::-1], given[1][:, ::-1]])
-    assert found.status is Status.PASSED, found.message
+@pytest.mark.parametrize(("text", "matrix", "change"), AS_RIGHT)
+def test_equivalent_factors_pass(text: str, matrix: Any, change: Change) -> None:
+    passes(case(text, matrix), Wrong(change))
 
 
 def one_off(place: int, factor: float) -> Any:
@@ -124,6 +102,16 @@ def skewed(outputs: Outputs) -> Outputs:
     return [u * np.float32(2), s, vh / np.float32(2)]
 
 
+def rolled_pair(outputs: Outputs) -> Outputs:
+    return [np.roll(outputs[0], 1), np.roll(outputs[1], 1, -1)]
+
+
+def first_twice(values: Any) -> Any:
+    return np.concatenate((values[:1], values[:-1]))
+
+
+ATEN_SVD, ATEN_EIGH = "torch.ops.aten._linalg_svd.default", "torch.ops.aten._linalg_eigh.default"
+OF_SINGULAR = "of singular values the error"
 WRONG = [
     ("torch.linalg.svd(input0)", SQUARE, only(2, np.transpose), "A - U·S·Vᴴ is "),
     ("torch.svd(input0)", SQUARE, only(2, np.transpose), "A - U·S·Vᴴ is "),
@@ -133,39 +121,19 @@ WRONG = [
     ("torch.linalg.svd(input0)", SQUARE, skewed, "UᴴU - 1 is "),
     ("torch.linalg.svd(input0)", SQUARE, rolled, "singular values do not descend"),
     ("torch.linalg.svd(input0)", TALL, only(0, lambda u: u[::-1]), "of matrix [0] is "),
-    ("torch.svd(input0, compute_uv=False)", SQUARE, only(1, one_off(2, 0.999)), "of singular values the error is "),
+    ("torch.svd(input0, compute_uv=False)", SQUARE, only(1, one_off(2, 0.999)), f"{OF_SINGULAR} is "),
     ("torch.svd(input0, compute_uv=False)", SQUARE, only(0, lambda u: u + 1), "expected zeros"),
     ("torch.ops.aten._linalg_svd.default(input0)", SQUARE, only(0, lambda u: -u), "A - U·S·Vᴴ is "),
-    (
-        "torch.ops.aten._linalg_svd.default(input0, False, False)",
-        TALL,
-        only(1, one_off(2, 0.999)),
-        "of singular values the error of matrix [0] is ",
-    ),
+    (f"{ATEN_SVD}(input0, False, False)", TALL, only(1, one_off(2, 0.999)), f"{OF_SINGULAR} of matrix [0] is "),
     ("torch.ops.aten._linalg_eigh.default(input0)", SQUARE, only(1, np.transpose), "A - V·L·Vᴴ is "),
-    (
-        "torch.ops.aten._linalg_eigh.default(input0, 'L', False)",
-        SQUARE,
-        only(0, one_off(0, 1.001)),
-        "of eigenvalues the error is ",
-    ),
+    (f"{ATEN_EIGH}(input0, 'L', False)", SQUARE, only(0, one_off(0, 1.001)), "of eigenvalues the error is "),
     ("torch.linalg.eigh(input0)", SQUARE, only(0, one_off(0, 1.001)), "A - V·L·Vᴴ is "),
-    (
-        "torch.linalg.eigh(input0)",
-        SQUARE,
-        lambda given: [np.roll(given[0], 1), np.roll(given[1], 1, -1)],
-        "eigenvalues do not ascend",
-    ),
+    ("torch.linalg.eigh(input0)", SQUARE, rolled_pair, "eigenvalues do not ascend"),
     ("torch.linalg.eigh(input0)", SQUARE, only(1, np.transpose), "A - V·L·Vᴴ is "),
     ("torch.linalg.eig(input0)", SQUARE, only(1, np.conj), "A·V - V·L is "),
     ("torch.linalg.eig(input0)", SQUARE, only(1, lambda v: 2 * v), "the length of a column of V"),
     ("torch.linalg.eigvals(input0)", SQUARE, only(0, one_off(0, 1.001)), "the smallest singular value of A - λ is "),
-    (
-        "torch.linalg.eigvals(input0)",
-        SQUARE,
-        only(0, lambda values: np.concatenate((values[:1], values[:-1]))),
-        "the eigenvalues are ",
-    ),
+    ("torch.linalg.eigvals(input0)", SQUARE, only(0, first_twice), "the eigenvalues are "),
     ("torch.linalg.qr(input0)", TALL, only(1, one_off(1, 1.001)), "A - Q·R of matrix [0] is "),
     ("torch.linalg.qr(input0)", TALL, lambda given: [2 * given[0], given[1] / 2], "QᴴQ - 1 of matrix [0] is "),
     ("torch.linalg.qr(input0)", SQUARE, only(1, np.transpose), "R has elements below its diagonal"),
@@ -175,18 +143,16 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("text", "matrix", "change", "says"), WRONG)
-def test_what_is_no_factor_fails_and_says_why(text: str, matrix: Any, change: Change, says: str) -> None:
-    found = asked(text, matrix, change)
-    assert (found.status, found.reason) == (Status.FAILED, Reason.VALUE), found
-    assert says in found.message
+@pytest.mark.parametrize(("text", "matrix", "change", "words"), WRONG)
+def test_what_is_no_factor_fails_and_says_why(text: str, matrix: Any, change: Change, words: str) -> None:
+    found = fails(case(text, matrix), Wrong(change), words=words)
+    assert found.status is Status.FAILED
     assert "(LAPACK's own tests)" in found.message
 
 
 @pytest.mark.parametrize("text", ["torch.linalg.svd(input0)", "torch.linalg.qr(input0)", "torch.linalg.eigh(input0)"])
 def test_a_wide_tolerance_of_a_plan_excuses_nothing(text: str) -> None:
-    found = asked(text, SQUARE, only(1, one_off(1, 1.01)), stated=Tolerance(rtol=10.0, atol=10.0))
-    assert found.reason is Reason.VALUE
+    fails(case(text, SQUARE, stated=Tolerance(rtol=10.0, atol=10.0)), Wrong(only(1, one_off(1, 1.01))))
 
 
 @pytest.mark.parametrize("output", [0, 1, 2])
@@ -196,37 +162,30 @@ def test_elements_that_are_no_numbers_fail(output: int, value: float) -> None:
     assert found.status is Status.FAILED
 
 
-def test_zeros_are_the_factors_of_nothing_else() -> None:
-    for text in ("torch.linalg.svd(input0)", "torch.linalg.eig(input0)", "torch.linalg.qr(input0)"):
-        found = asked(text, SQUARE, lambda given: [np.zeros_like(each) for each in given])
-        assert found.status is Status.FAILED
+@pytest.mark.parametrize("text", ["torch.linalg.svd(input0)", "torch.linalg.eig(input0)", "torch.linalg.qr(input0)"])
+def test_zeros_are_the_factors_of_nothing_else(text: str) -> None:
+    assert verdict(case(text, SQUARE), torch_kit.zeros()).status is Status.FAILED
 
 
 def test_unused_triangle_is_ignored() -> None:
     """eigh of a matrix that is not symmetric: each triangle stands for another matrix."""
-    lower, upper = (case(f"torch.linalg.eigh(input0, UPLO='{each}')", SQUARE) for each in "LU")
-    assert verdict(lower).status is verdict(upper).status is Status.PASSED
-
+    passes(case("torch.linalg.eigh(input0, UPLO='U')", SQUARE))
     other = Answering(lambda outputs, _: outputs, lambda matrix: [matrix.T])
-    assert verdict(lower, other).reason is Reason.VALUE
+    separates(case("torch.linalg.eigh(input0, UPLO='L')", SQUARE), other)
 
 
 def test_gradients_are_not_asked() -> None:
-    found = verdict(case("torch.linalg.svd(input0)", SQUARE, grad=True))
-    assert found.reason is Reason.UNSUPPORTED
+    found = fails(case("torch.linalg.svd(input0)", SQUARE, grad=True), reason=Reason.UNSUPPORTED)
     assert says(found.message, "torch_calls.depends_on_signs_phases")
 
 
 def test_a_defective_matrix_passes() -> None:
     """One eigenvalue three times with one vector: its eigenvalues move by the cube root of what is rounded."""
     jordan = tensor((3, 3), fill="data", values=[[2.0, 1.0, 0.0], [0.0, 2.0, 1.0], [0.0, 0.0, 2.0]])
-    assert verdict(case("torch.linalg.eig(input0)", jordan)).status is Status.PASSED
-
-    def moved(outputs: Outputs) -> Outputs:
-        return [outputs[0] + np.array([1e-3, -1e-3, 0], np.complex64)]
-
-    assert asked("torch.linalg.eigvals(input0)", jordan, moved).status is Status.PASSED
-    assert asked("torch.linalg.eigvals(input0)", jordan, lambda given: [given[0] * 1.5]).status is Status.FAILED
+    values = case("torch.linalg.eigvals(input0)", jordan)
+    passes(case("torch.linalg.eig(input0)", jordan))
+    passes(values, Wrong(lambda outputs: [outputs[0] + np.array([1e-3, -1e-3, 0], np.complex64)]))
+    fails(values, Wrong(lambda outputs: [outputs[0] * 1.5]))
 
 
 def test_a_matching_gives_each_another_one() -> None:
@@ -237,17 +196,15 @@ def test_a_matching_gives_each_another_one() -> None:
 
 def test_random_matrices_of_many_sizes_pass_by_far() -> None:
     """No alarm on an honest factorisation, in float32 with sizes that samples do not have."""
-    for rows, columns in ((1, 1), (40, 3), (3, 40), (64, 64)):
+    for shape in ((1, 1), (40, 3), (3, 40), (64, 64)):
         for text in ("torch.linalg.svd(input0)", "torch.linalg.qr(input0)", "torch.geqrf(input0)"):
-            assert verdict(case(text, tensor((rows, columns)))).status is Status.PASSED
+            passes(case(text, tensor(shape)))
     for text in ("torch.linalg.eigh(input0)", "torch.linalg.eig(input0)", "torch.linalg.eigvals(input0)"):
-        assert verdict(case(text, tensor((48, 48)))).status is Status.PASSED
+        passes(case(text, tensor((48, 48))))
 
 
 def test_fault_names_violated_property_only() -> None:
     """The hook alone, on exact factors and on ones that are not."""
-    from optest.torch.calls.decompositions import as_right
-
     matrix = np.diag([3.0, 2.0]).astype(np.float32)
     eye = np.eye(2, dtype=np.float32)
     call = {"call": "torch.linalg.svd(input0)"}

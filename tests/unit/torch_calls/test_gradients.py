@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch_kit
-from torch._dynamo.backends.common import aot_autograd
-from torch_kit import Wrong, by, only, verdict
+from torch_kit import Wrong, by, compiled_both_ways, fails, only, passes, separates, verdict
 
 from optest.backends import ScriptInput
-from optest.core.benchmarking import BenchOptions
-from optest.core.runner import execute
-from optest.spec import Reason, Status, TestCase, Tolerance
+from optest.spec import Reason, TestCase, Tolerance
+from optest.torch.calls import device_call
+from optest.torch.calls.call import torch_call
+from optest.torch.calls.gradients import upstream_of
 from optest.torch.calls.memory_needed import bytes_needed
 from optest.torch.eager import TorchBackend
 
+SILU = "torch.nn.functional.silu(input0)", torch_kit.tensor((12, 16))
+PLACES = torch_kit.tensor(20, "int64", "randint")
 LOOSE = Tolerance(rtol=5e-3, atol=5e-3)
 
 
@@ -32,7 +35,8 @@ def case(text: str, *tensors: Any, grad: bool = True, **more: Any) -> TestCase:
 
 def calls(kind: str) -> list[TestCase]:
     rows, row = tensor(kind, 12, 16), tensor(kind, 16)
-    heads = tensor(kind, 2, 2, 9, 8)
+    images, heads = [tensor(kind, 2, 3, 8, 8), tensor(kind, 4, 3, 3, 3)], [tensor(kind, 2, 2, 9, 8)] * 3
+    attention = "torch.nn.functional.scaled_dot_product_attention(input0, input1, input2"
     return [
         case("torch.add(input0, input1, alpha=2)", rows, row),
         case("torch.mul(input0, input1)", rows, tensor(kind, 12, 16, strides=(0, 1))),
@@ -51,19 +55,12 @@ def calls(kind: str) -> list[TestCase]:
         case("torch.chunk(input0, 3, dim=0)", rows),
         case("torch.float(input0)", rows),
         case("torch.where(input0, input1, 0.0)", tensor("bool", 12, 16, fill="randint"), rows),
-        case("torch.nn.functional.embedding(input0, input1)", tensor("int64", 20, fill="randint"), rows),
+        case("torch.nn.functional.embedding(input0, input1)", PLACES, rows),
         case("torch.nn.functional.linear(input0, input1, input2)", rows, tensor(kind, 5, 16), tensor(kind, 5)),
         case("torch.matmul(input0, input0)", tensor(kind, 16, 16)),
-        case(
-            "torch.nn.functional.conv2d(input0, input1, padding=1)", tensor(kind, 2, 3, 8, 8), tensor(kind, 4, 3, 3, 3)
-        ),
-        case("torch.nn.functional.scaled_dot_product_attention(input0, input1, input2)", heads, heads, heads),
-        case(
-            "torch.nn.functional.scaled_dot_product_attention(input0, input1, input2, is_causal=True)",
-            heads,
-            heads,
-            heads,
-        ),
+        case("torch.nn.functional.conv2d(input0, input1, padding=1)", *images),
+        case(f"{attention})", *heads),
+        case(f"{attention}, is_causal=True)", *heads),
         case("torch.addmm_(input0, input1, input2)", rows, tensor(kind, 12, 5), tensor(kind, 5, 16)),
         case("torch.addmv_(input0, input1, input2, alpha=2)", row, tensor(kind, 16, 5), tensor(kind, 5)),
         case("torch.max(input0, dim=1)", rows),
@@ -78,29 +75,25 @@ def calls(kind: str) -> list[TestCase]:
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 @pytest.mark.parametrize("number", range(len(calls("float32"))))
 def test_torch_agrees_with_its_gradient_in_float64(kind: str, number: int) -> None:
-    found = verdict(calls(kind)[number])
-    assert found.status is Status.PASSED, found
+    found = passes(calls(kind)[number])
     assert any(measure.output.startswith("grad.input") for measure in found.measures)
 
 
-COMPILED = ("torch.add_", "torch.cat", "torch.getitem", "torch.chunk", "torch.where", "torch.nn.functional.linear",
-            "torch.addmm_", "torch.max", "torch.special.i0", "torch.floor")  # fmt: skip
-"""In place, of lists, of positions, of a mask, with several outputs, of a sum, without a gradient that is not zero."""
+# In place, of lists, of positions, of a mask, with several outputs, of a sum, without a gradient that is not zero.
+COMPILED = "add_ cat getitem chunk where nn.functional.linear addmm_ max special.i0 floor"
 
 
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("name", COMPILED.split())
 def test_a_compiled_gradient_passes(name: str) -> None:
-    (asked,) = (each for each in calls("float32") if each.attributes["call"].partition("(")[0] == name)
-    found = verdict(asked, by("aot_eager"))
-    assert found.status is Status.PASSED, found
+    (asked,) = (each for each in calls("float32") if each.attributes["call"].startswith(f"torch.{name}("))
+    passes(asked, by("aot_eager"))
 
 
 def test_gradient_has_input_shape_for_any_strides() -> None:
     repeated = tensor("float32", 12, 16, strides=(0, 1))
-    found = verdict(case("torch.mul(input0, input1)", tensor("float32", 12, 16), repeated))
-    shapes = {measure.output: measure.shape for measure in found.measures}
-    assert shapes["grad.input1"] == (12, 16)
-    assert [*shapes] == ["output0", "grad.exists", "grad.input0", "grad.input1"]
+    found = verdict(case("torch.mul(input0, input1)", SILU[1], repeated))
+    assert [measure.output for measure in found.measures] == ["output0", "grad.exists", "grad.input0", "grad.input1"]
+    assert found.measures[-1].shape == (12, 16)
 
 
 def changed(place: int, change: Callable[[Any], Any]) -> Wrong:
@@ -108,46 +101,33 @@ def changed(place: int, change: Callable[[Any], Any]) -> Wrong:
     return Wrong(only(place, change))
 
 
-def test_gradient_of_moved_elements_is_exact() -> None:
-    """Twenty rows of twelve: a row is named several times. 5e-3 of 40 is more than what is lost."""
-    asked = case(
-        "torch.nn.functional.embedding(input0, input1)",
-        tensor("int64", 20, fill="randint"),
-        tensor("float32", 12, 16),
-        stated=LOOSE,
-    )
-    assert verdict(asked).status is Status.PASSED
-    found = verdict(asked, changed(2, lambda gradient: gradient + np.float32(2e-3)))
-    assert (found.reason, found.message.partition(":")[0]) == (Reason.VALUE, "grad.input1")
+EMBEDDED = case("torch.nn.functional.embedding(input0, input1)", PLACES, tensor("float32", 12, 16), stated=LOOSE)
+LONG = tensor("float32", 2048, 8, fill="uniform"), tensor("float32", 4, 8)
+PRODUCTS = case("torch.nn.functional.linear(input0, input1)", *LONG, stated=Tolerance(rtol=0.5, atol=5.0))
+ROUNDED = tensor("bfloat16", 1024, 16), tensor("bfloat16", 16)
 
 
-def test_dropped_gradient_term_fails_despite_file_tolerance() -> None:
-    """The gradient of a weight is a sum over all rows."""
-    asked = case(
-        "torch.nn.functional.linear(input0, input1)",
-        tensor("float32", 2048, 8, fill="uniform"),
-        tensor("float32", 4, 8),
-        stated=Tolerance(rtol=0.5, atol=5.0),
-    )
-    assert verdict(asked).status is Status.PASSED
-    found = verdict(asked, changed(3, lambda gradient: gradient + np.float32(0.25)))
-    assert (found.reason, found.message.partition(":")[0]) == (Reason.VALUE, "grad.input1")
-
-
-def test_long_gradient_sum_uses_rounding_bound() -> None:
-    """1024 products are rounded to bfloat16 before they are added, and some of their sums cancel."""
-    asked = case("torch.mul(input0, input1)", tensor("bfloat16", 1024, 16), tensor("bfloat16", 16), stated=LOOSE)
-    assert verdict(asked).status is Status.PASSED
-    assert verdict(asked, changed(3, lambda gradient: gradient * gradient.dtype.type(1.1))).reason is Reason.VALUE
+@pytest.mark.parametrize(
+    ("of", "place", "change"),
+    [
+        # Twenty rows of twelve: a row is named several times. 5e-3 of 40 is more than what is lost.
+        (EMBEDDED, 2, lambda gradient: gradient + np.float32(2e-3)),
+        # The gradient of a weight is a sum over all rows.
+        (PRODUCTS, 3, lambda gradient: gradient + np.float32(0.25)),
+        # 1024 products are rounded to bfloat16 before they are added, and some of their sums cancel.
+        (case("torch.mul(input0, input1)", *ROUNDED, stated=LOOSE), 3, lambda x: x * x.dtype.type(1.1)),
+    ],
+    ids=["moved elements", "dropped term", "long sum"],
+)
+def test_wrong_gradient_fails_despite_file_tolerance(of: TestCase, place: int, change: Callable[[Any], Any]) -> None:
+    separates(of, changed(place, change), output="grad.input1")
 
 
 def test_tolerance_met_by_zeros_is_not_used() -> None:
     """The gradients are about 1/4096, and the file's atol is 5e-3."""
     asked = case("torch.mean(input0, dim=-1)", tensor("float32", 2, 4096, fill="uniform"), stated=LOOSE)
-    wrong = verdict(asked, changed(2, lambda gradient: gradient * np.float32(1.2)))
-    assert (wrong.reason, wrong.message.partition(":")[0]) == (Reason.VALUE, "grad.input0")
-    right = verdict(asked)
-    rules = {measure.output: measure.rule.text for measure in right.measures if measure.rule}
+    fails(asked, changed(2, lambda gradient: gradient * np.float32(1.2)), output="grad.input0")
+    rules = {measure.output: measure.rule.text for measure in passes(asked).measures if measure.rule}
     assert "torch.testing's default for float32" in rules["grad.input0"]
 
 
@@ -180,20 +160,28 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(*inputs)
 
 
-def _right_twin(name: str) -> TestCase:
-    square = tensor("float32", 12, 12)
-    return case(f"torch.ops.optest_gradients.{name}(input0, input1)", square, square)
+def _twin(name: str) -> TestCase:
+    return case(f"torch.ops.optest_gradients.{name}(input0, input1)", *[tensor("float32", 12, 12)] * 2)
 
 
 class Library(TorchBackend):
-    """The device whose operator has another gradient than that of the reference."""
+    """A device whose operator has another gradient than that of the reference."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, compiler: str | None) -> None:
         super().__init__()
+        self.configure({"compile_backend": compiler})
         self._name = name
 
+    def device(self) -> str:
+        """On the CPU the operator would be its own reference."""
+        return "npu:0"
+
     def run(self, case: TestCase, inputs: Any) -> Any:
-        return super().run(_right_twin(self._name), inputs)
+        """Gradients from above follow from the text of the call, so the twin gets the other's."""
+        of_case, above = device_call.upstream_gradients, device_call.parse_case_call(case)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(device_call, "upstream_gradients", lambda _, given: of_case(above, given))
+            return super().run(_twin(self._name), inputs)
 
 
 @pytest.mark.usefixtures("library")
@@ -210,99 +198,38 @@ class Library(TorchBackend):
     ],
 )
 def test_an_operator_with_a_wrong_backward_is_found(name: str, output: str | None, compiler: str | None) -> None:
-    driver = Library(name)
-    if compiler is not None:
-        driver.configure({"compile_backend": compiler})
-    asked = _right_twin("right")
-    found = verdict(asked, _AboveOf(asked, driver))
+    driver = Library(name, compiler)
     if output is None:
-        assert found.status is Status.PASSED, found
+        passes(_twin("right"), driver)
     else:
-        assert (found.reason, found.message.partition(":")[0]) == (Reason.VALUE, output), found
+        fails(_twin("right"), driver, output=output)
 
 
-class _AboveOf(TorchBackend):
-    """Gradients from above follow from the text of the call, so the twin has to be asked with the other's."""
+@pytest.mark.parametrize("change", [None, lambda x: x * 1.001, torch.zeros_like], ids=["right", "scaled", "dropped"])
+def test_a_compiler_with_a_wrong_backward_is_found(change: Callable[[Any], Any] | None) -> None:
+    def changed_all(gradients: Sequence[Any]) -> list[Any]:
+        return [change(each) if change and each is not None else each for each in gradients]
 
-    def __init__(self, asked: TestCase, inner: TorchBackend) -> None:
-        super().__init__()
-        self._of, self._inner = asked, inner
-
-    def device(self) -> str:
-        """On the CPU the operator would be its own reference."""
-        return "npu:0"
-
-    def run(self, case: TestCase, inputs: Any) -> Any:
-        from optest.torch.calls import device_call
-
-        of_case, above = device_call.upstream_gradients, device_call.parse_case_call(self._of)
-        device_call.upstream_gradients = lambda _, given: of_case(above, given)
-        try:
-            return self._inner.run(case, inputs)
-        finally:
-            device_call.upstream_gradients = of_case
-
-
-def _backward_by(change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """A compiler that changes what its backward graphs return."""
-
-    def backward(graph: Any, _: Any) -> Any:
-        return lambda arguments: [None if each is None else change(each) for each in graph(*arguments)]
-
-    from functorch.compile import make_boxed_func
-
-    return aot_autograd(
-        fw_compiler=lambda graph, _: make_boxed_func(graph.forward),
-        bw_compiler=lambda graph, given: _boxed(backward(graph, given)),
-    )
-
-
-def _boxed(function: Any) -> Any:
-    function._boxed_call = True
-    return function
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "status"),
-    [
-        ("optest_backward_right", lambda each: each, Status.PASSED),
-        ("optest_backward_scaled", lambda each: each * 1.001, Status.FAILED),
-        ("optest_backward_dropped", torch.zeros_like, Status.FAILED),
-    ],
-)
-def test_a_compiler_with_a_wrong_backward_is_found(
-    name: str, change: Callable[[torch.Tensor], torch.Tensor], status: Status
-) -> None:
-    torch._dynamo.register_backend(_backward_by(change), name=name)
-    asked = case("torch.nn.functional.silu(input0)", tensor("float32", 6, 7))
-    found = verdict(asked, by(name))
-    assert found.status is status, found
-    assert verdict(case("torch.nn.functional.silu(input0)", tensor("float32", 6, 7), grad=False), by(name)).status is (
-        Status.PASSED
-    )
+    driver = compiled_both_ways(backward=torch_kit.changing_results(changed_all))
+    (fails if change else passes)(case(*SILU), driver)
+    passes(case(*SILU, grad=False), driver)
 
 
 def test_a_compiler_without_a_backward_falls_back() -> None:
-    torch._dynamo.register_backend(lambda graph, _: lambda *given: graph(*given), name="optest_forward_alone")
-    found = verdict(case("torch.nn.functional.silu(input0)", tensor("float32", 6, 7)), by("optest_forward_alone"))
-    assert (found.reason, "eager torch computed the gradients" in found.message) == (Reason.FALLBACK, True)
+    driver = torch_kit.registered(lambda graph, _: lambda *given: graph(*given))
+    fails(case(*SILU), driver, reason=Reason.FALLBACK, words="eager torch computed the gradients")
 
 
 def test_a_compiler_whose_backward_fails_is_told() -> None:
     def backward(_: Any, __: Any) -> Any:
         raise NotImplementedError("no backward here")
 
-    compiler = aot_autograd(fw_compiler=lambda graph, _: _boxed(lambda given: graph(*given)), bw_compiler=backward)
-    torch._dynamo.register_backend(compiler, name="optest_backward_fails")
-    found = verdict(case("torch.nn.functional.silu(input0)", tensor("float32", 6, 7)), by("optest_backward_fails"))
-    assert found.reason is Reason.COMPILE, found
-    assert "no backward here" in found.message
+    driver = compiled_both_ways(backward=backward)
+    fails(case(*SILU), driver, reason=Reason.COMPILE, words="no backward here")
 
 
 def test_gradients_depend_on_the_inputs_and_the_call() -> None:
     """The same for the same, in every process; others for other inputs, calls and outputs."""
-    from optest.torch.calls.gradients import upstream_of
-
     one, other = np.arange(6.0).reshape(2, 3), np.arange(1.0, 7.0).reshape(2, 3)
     output = torch.zeros(4, 5)
     drawn = [
@@ -317,8 +244,6 @@ def test_gradients_depend_on_the_inputs_and_the_call() -> None:
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.complex64])
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_upstream_gradients_are_equal_in_every_dtype(kind: torch.dtype, is_whole: bool) -> None:
-    from optest.torch.calls.gradients import upstream_of
-
     draw = upstream_of("torch.add(input0)", [np.ones(3)], is_whole=is_whole)
     wide = torch.complex128 if kind.is_complex else torch.float64
     narrow = draw(0, torch.zeros(50, dtype=kind))
@@ -326,24 +251,14 @@ def test_upstream_gradients_are_equal_in_every_dtype(kind: torch.dtype, is_whole
     assert narrow.abs().min() > 0
 
 
-def test_a_gradient_is_timed_with_its_call() -> None:
-    asked = case("torch.nn.functional.silu(input0)", tensor("float32", 12, 16))
-    found = execute([asked], TorchBackend(), bench=BenchOptions(target_s=0.01))
-    assert found.verdicts[0].status is Status.PASSED, found
-    assert found.benchmark is not None
-
-
 def test_script_with_gradients_needs_optest() -> None:
-    asked = case("torch.nn.functional.silu(input0)", tensor("float32", 12, 16))
-    values = np.ones((12, 16), np.float32)
+    values, asked = np.ones((12, 16), np.float32), case(*SILU)
     given = ScriptInput(name="input0", source='saved["input0"]', spec=asked.inputs[0].spec, array=values)
     assert "gradients" in str(TorchBackend().script(asked, [given], may_run=True))
 
 
 def test_gradients_need_more_memory() -> None:
-    plain, both = (
-        bytes_needed(case("torch.abs(input0)", tensor("float32", 12, 16), grad=grad)) for grad in (False, True)
-    )
+    plain, both = (bytes_needed(case("torch.abs(input0)", SILU[1], grad=grad)) for grad in (False, True))
     assert both >= 2 * plain
 
 
@@ -354,9 +269,7 @@ def test_call_without_floating_inputs_compares_results() -> None:
         ("torch.linspace(input0, 3, 5)", tensor("int64", fill="ones")),
         ("torch.add(input0, input0)", tensor("int64", 4, fill="arange")),
     ):
-        found = verdict(case(text, *given))
-        assert found.status is Status.PASSED, found
-        assert [measure.output for measure in found.measures] == ["output0"]
+        assert [measure.output for measure in passes(case(text, *given)).measures] == ["output0"]
 
 
 @pytest.mark.parametrize(
@@ -370,16 +283,11 @@ def test_call_without_floating_inputs_compares_results() -> None:
 def test_float8_conversion_gradient_is_exact(text: str, kind: str) -> None:
     """Torch squares no float8, and nobody has to."""
     asked = case(text, tensor(kind, 4, 16, fill="uniform", low=-4.0, high=4.0))
-    found = verdict(asked)
-    assert found.status is Status.PASSED, found.message
-    rule = found.measures[-1].rule
-    assert rule is not None
-    assert rule.name == "exact"
-    doubled = changed(-1, lambda gradient: (gradient.astype(np.float32) * 2).astype(gradient.dtype))
-    assert verdict(asked, doubled).reason is Reason.VALUE
+    assert passes(asked).measures[-1].rule.name == "exact"
+    fails(asked, changed(-1, lambda gradient: gradient.astype(np.float32) * 2))
 
 
-@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("kind", "more"), [("float32", 0.01), ("bfloat16", 0.25)])
 @pytest.mark.parametrize(
     ("text", "shapes"),
     [
@@ -387,9 +295,67 @@ def test_float8_conversion_gradient_is_exact(text: str, kind: str) -> None:
         ("torch.nn.functional.normalize(input0)", [(4, 1)]),
     ],
 )
-def test_only_noise_around_zero_passes(text: str, shapes: list[tuple[int, ...]], kind: str) -> None:
+def test_only_noise_around_zero_passes(text: str, shapes: list[tuple[int, ...]], kind: str, more: float) -> None:
     asked = case(text, *(tensor(kind, *shape) for shape in shapes))
-    assert verdict(asked).status is Status.PASSED
-    by_more = 0.01 if kind == "float32" else 0.25
-    off = changed(-len(shapes), lambda gradient: (gradient.astype(np.float32) + by_more).astype(gradient.dtype))
-    assert verdict(asked, off).status is Status.FAILED
+    separates(asked, changed(-len(shapes), lambda gradient: gradient.astype(np.float32) + more))
+
+
+# Calls without a gradient: results are compared all the same, and a note says that there is none.
+
+
+ROWS = tensor("float32", 6, 5)
+STATISTIC = tensor("float32", 5, fill="uniform", low=0.5, high=2.0)
+NORM = "torch.nn.functional.batch_norm(input0, input1, input2, input3, input4, training={})"
+CALLS = {
+    "argmax": case("torch.argmax(input0, 1)", ROWS),
+    "eq": case("torch.eq(input0, input1)", ROWS, ROWS),
+    "integers": case("torch.add(input0, input0)", tensor("int64", 3, fill="randint")),
+    "zeta": case("torch.special.zeta(input0, input0)", tensor("float32", 3, fill="uniform", low=1.5, high=3.0)),
+    "detach": case("torch.detach(input0)", ROWS),
+}
+NORMS = {mode: case(NORM.format(mode), ROWS, *[STATISTIC] * 4) for mode in ("True", "False")}
+
+
+def first_wrong(outputs: list[Any]) -> list[Any]:
+    first = outputs[0]
+    return [~first if first.dtype == bool else first + first.dtype.type(1), *outputs[1:]]
+
+
+@pytest.mark.parametrize("name", [*CALLS])
+def test_results_without_a_gradient_are_judged(name: str) -> None:
+    notes = " ".join(check.detail for check in passes(CALLS[name]).checks)
+    assert re.search("gives no gradient|cannot differentiate|has no floating input", notes)
+    fails(CALLS[name], Wrong(first_wrong))
+
+
+@pytest.mark.filterwarnings("ignore:Error detected in SpecialZetaBackward")  # torch says so while it compiles
+@pytest.mark.parametrize("name", ["argmax", "eq", "zeta"])
+def test_compiled_results_without_a_gradient_are_judged(name: str) -> None:
+    passes(CALLS[name], by("aot_eager"))
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("mode", NORMS)
+def test_running_statistics_have_no_gradient(mode: str) -> None:
+    found = passes(NORMS[mode])
+    assert torch_call(NORMS[mode].attributes["call"]).constant == (1, 2)
+    assert [each.output for each in found.measures][-5:] == [f"grad.input{index}" for index in range(5)]
+    fails(NORMS[mode], Wrong(first_wrong))
+    for place, name in ((-1, "grad.input4"), (-5, "grad.input0")):
+        fails(NORMS[mode], changed(place, lambda gradient: gradient * gradient.dtype.type(1.01)), output=name)
+
+
+def test_wrong_existence_of_gradient_fails() -> None:
+    """The result does not depend on the input, or torch has no gradient."""
+    separates(case(*SILU), Wrong(lambda outputs: [outputs[0], ~outputs[1], 0 * outputs[-1]]), output="grad.exists")
+    fails(CALLS["argmax"], Wrong(lambda outputs: [outputs[0], ~outputs[1], *outputs[2:]]))
+
+
+def test_failing_backward_is_not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch on the CPU can: so the device has to."""
+
+    def no_way_back(*_: Any) -> Any:
+        raise RuntimeError("no way back here")
+
+    monkeypatch.setattr("optest.torch.calls.device_call.differentiate", no_way_back)
+    fails(case(*SILU), reason=Reason.RAISED, words="no way back here")

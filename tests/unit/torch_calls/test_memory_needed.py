@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,8 +15,6 @@ from optest.spec import TensorSpec, dtype
 from optest.torch.calls import memory_needed
 from optest.torch.calls.call import torch_call
 from optest.torch.calls.memory_needed import available_bytes, elements_at_most, why_too_large
-
-pytestmark = pytest.mark.torch
 
 
 @pytest.mark.parametrize(
@@ -40,10 +39,10 @@ def test_the_limit_follows_the_memory_that_is_left(monkeypatch: pytest.MonkeyPat
 
 def test_available_memory_is_part_of_total() -> None:
     left = available_bytes()
-    assert left is not None
     assert 2**20 < left <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+ATTENTION = "torch.nn.functional.scaled_dot_product_attention(input0, input1, input2)"
 KNOWN = {
     "torch.add(input0, input1)": [(3, 1), (1, 5)],
     "torch.mul(input0, 2.0)": [(3, 4)],
@@ -56,11 +55,7 @@ KNOWN = {
     "torch.nn.functional.softmax(input0, -1)": [(3, 4)],
     "torch.ops.aten.cos.default(input0)": [(3, 4)],
     "torch.where(input0, input1, 0.0)": [(3, 1), (1, 4)],
-    "torch.nn.functional.scaled_dot_product_attention(input0, input1, input2)": [
-        (1, 4, 3, 8),
-        (1, 4, 9, 8),
-        (1, 4, 9, 16),
-    ],
+    ATTENTION: [(1, 4, 3, 8), (1, 4, 9, 8), (1, 4, 9, 16)],
     "torch.matmul(input0, input1)": [(2, 1, 3, 4), (5, 4, 7)],
     "torch.bmm(input0, input1)": [(2, 3, 4), (2, 4, 7)],
     "torch.nn.functional.linear(input0, input1, input2)": [(2, 3, 4), (7, 4), (7,)],
@@ -72,7 +67,7 @@ NOT_KNOWN = {
     "torch.zeros(100000, 100000)": [],
     "torch.Tensor.expand(input0, 1000, 3, 4)": [(3, 4)],
     "torch.nn.functional.pad(input0, [9, 9])": [(3, 4)],
-    "torch.nn.functional.scaled_dot_product_attention(input0, input1, input2)": [(1, 3, 8), (9, 9, 8), (9, 9, 8)],
+    ATTENTION: [(1, 3, 8), (9, 9, 8), (9, 9, 8)],
     "torch.getitem(input0, input1)": [(3, 4), (100,)],
 }
 
@@ -117,31 +112,29 @@ def test_no_element_by_element_operator_yields_more() -> None:
     assert made > 30
 
 
+SCRIPT = """
+import sys
+from optest.api import cases
+from optest.torch.eager import TorchBackend
+from optest.backends.function import FunctionBackend
+from optest.core.runner import execute, why_not_run
+driver = TorchBackend()
+driver.configure({})
+(case,) = cases(plan="m.yaml")
+assert why_not_run(case, driver) is None
+assert execute([case], driver).verdicts[0].status.value == "passed"
+(case,) = cases(plan="f.yaml")
+assert execute([case], FunctionBackend()).verdicts[0].status.value == "passed"
+assert "torch._dynamo" not in sys.modules
+"""
+ADD = "{name: add, op: torch.add, inputs: [{tensor: {shape: [3, 4]}}, {tensor: {shape: [3, 4]}}]}"
+RELU = "{op: relu, shapes: {input0: 3x4}, backend_config: {function: {relu: 'torch:relu'}}}"
+
+
 @pytest.mark.heavy
-def test_a_plain_call_loads_no_compiler(tmp_path: object) -> None:
-    script = (
-        "import sys\n"
-        "from optest.api import cases\n"
-        "from optest.torch.eager import TorchBackend\n"
-        "from optest.backends.function import FunctionBackend\n"
-        "from optest.core.runner import execute, why_not_run\n"
-        "driver = TorchBackend()\n"
-        "driver.configure({})\n"
-        f"(case,) = cases(plan={str(tmp_path)!r} + '/m.yaml')\n"
-        "assert why_not_run(case, driver) is None\n"
-        "assert execute([case], driver).verdicts[0].status.value == 'passed'\n"
-        "driver = FunctionBackend()\n"
-        f"(case,) = cases(plan={str(tmp_path)!r} + '/f.yaml')\n"
-        "assert execute([case], driver).verdicts[0].status.value == 'passed'\n"
-        "assert 'torch._dynamo' not in sys.modules\n"
-    )
-    plan = (
-        "model: m\ncases:\n"
-        "  - {name: add, op: torch.add, inputs: [{tensor: {shape: [3, 4]}}, {tensor: {shape: [3, 4]}}]}\n"
-    )
-    with open(f"{tmp_path}/m.yaml", "w") as file:
-        file.write(plan)
-    with open(f"{tmp_path}/f.yaml", "w") as file:
-        file.write("cases: [{op: relu, shapes: {input0: 3x4}, backend_config: {function: {relu: 'torch:relu'}}}]\n")
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
+def test_a_plain_call_loads_no_compiler(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(f"model: m\ncases:\n  - {ADD}\n")
+    (tmp_path / "f.yaml").write_text(f"cases: [{RELU}]\n")
+    command = [sys.executable, "-c", SCRIPT]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, ended.stderr

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import operator
 import subprocess
 import sys
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 import torch_kit
 from texts import says
 from torch.testing._comparison import get_tolerances
-from torch_kit import Wrong, by, case, tensor, verdict
+from torch_kit import Wrong, by, case, fails, passes, separates, tensor, verdict
 
 from optest.api.listing import explain
+from optest.backends.numpy_reference import NumpyBackend
 from optest.compare.assert_close import close_tolerance
 from optest.compare.policy import describe_rule
 from optest.operators import operators
@@ -33,7 +33,6 @@ from optest.spec import (
     NamedOutput,
     Reason,
     ReferenceNote,
-    RuleClass,
     Status,
     TensorSpec,
     TestCase,
@@ -42,13 +41,12 @@ from optest.spec import (
     Verdict,
     dtype,
 )
-from optest.torch.calls.descriptors import descriptor_of
+from optest.torch.calls.names import NoSuchCallable, find_callable
 from optest.torch.calls.other_right_results import has_overlap
 from optest.torch.calls.reference import compute_expected, expected_in_own_dtype
 from optest.torch.cases import with_reference_in_case_dtype
+from optest.torch.eager import TorchBackend
 from optest.torch.tensors import cpu_copies, to_read, to_torch, wide_copies
-
-pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,15 +75,13 @@ def notes(of: Verdict) -> list[str]:
 def test_narrow_reference_adds_note(more: dict[str, Any]) -> None:
     found = verdict(plain_case("torch.ops.optest_reference.single(input0)", **more))
     assert found.status is Status.SUSPECT, found  # it is its own reference
-    told = notes(found)
-    assert says(told[0], "torch_calls.in_the_case_own")
-    assert len(told) == 2 + len(more)
+    assert says(notes(found)[0], "torch_calls.in_the_case_own")
+    assert len(notes(found)) == 2 + len(more)
 
 
-@pytest.mark.parametrize(("text", "kind"), [("torch.sin(input0)", "float32"), ("torch.sin(input0)", "float64")])
-def test_one_that_is_has_nothing_to_say(text: str, kind: str) -> None:
-    found = verdict(plain_case(text, kind, grad=True))
-    assert (found.status, notes(found)) == (Status.PASSED, [])
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_one_that_is_has_nothing_to_say(kind: str) -> None:
+    assert notes(passes(plain_case("torch.sin(input0)", kind, grad=True))) == []
 
 
 def test_parity_reference_uses_case_dtype() -> None:
@@ -104,10 +100,7 @@ def test_parity_reference_uses_case_dtype() -> None:
 @pytest.mark.parametrize("text", ["torch.special.i0(input0)", "torch.exp(input0)", "torch.t(input0)"])
 def test_only_correct_device_passes_reference(text: str, kind: str) -> None:
     [asked] = with_reference_in_case_dtype([plain_case(text, kind, grad=True)])
-    assert verdict(asked).status is Status.PASSED
-
-    off = Wrong(lambda outputs: [outputs[0] + outputs[0].dtype.type(0.25), *outputs[1:]])
-    assert verdict(asked, off).status is Status.FAILED
+    separates(asked, Wrong(lambda outputs: [outputs[0] + outputs[0].dtype.type(0.25), *outputs[1:]]))
 
 
 def test_explicit_attribute_precedes_key() -> None:
@@ -121,13 +114,8 @@ def test_explicit_attribute_precedes_key() -> None:
 
 
 def test_explain_says_what_is_compared_with() -> None:
-    asked = {
-        "op": ("torch.sin",),
-        "backend": "torch",
-        "dtype": "float32",
-        "shape": ("input0=3",),
-        "attr": ("call=torch.sin(input0)",),
-    }
+    asked = {"op": ("torch.sin",), "backend": "torch", "dtype": "float32", "shape": ("input0=3",)}
+    asked["attr"] = ("call=torch.sin(input0)",)
     assert resolve({})["reference_dtype"] == "float64"
     plain, same = ("\n".join(explain(None, {**asked, **more})) for more in ({}, {"reference_dtype": "same"}))
     assert says(plain, "torch_calls.torch_on_the_cpu_in")
@@ -157,55 +145,41 @@ def test_they_are_those_of_torch(name: str) -> None:
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64"])
 def test_function_outside_catalogue_is_compared(kind: str) -> None:
     asked = unknown_case("torch.lgamma(input0)", kind)
-    found = verdict(asked)
-    assert found.status is Status.PASSED, found
+    found = passes(asked)
     rule = found.measures[0].rule
-    assert rule is not None
     assert (rule.name, rule.layer) == ("close", "operator")
     assert says(rule.text, "torch_calls.torch_testing_default_for", kind=kind)
     assert says(describe_rule(asked), "torch_calls.torch_testing_default_for", kind=kind)
 
 
-def test_what_is_farther_off_fails() -> None:
-    asked = unknown_case("torch.special.i0(input0)")
-    assert verdict(asked, scaled(1 + 2e-5)).reason is Reason.VALUE
-    assert verdict(asked, scaled(1 + 5e-7)).status is Status.PASSED
+I0, POLYGAMMA = "torch.special.i0(input0)", "torch.special.polygamma(2, input0)"
+SMALL = unknown_case("torch.special.i1(input0)", low=1e-9, high=1e-6)
+LIMITS = [
+    (unknown_case(I0), 1 + 5e-7, 1 + 2e-5),
+    (SMALL, 1.0, 1.001),
+    (SMALL, 1.0, 0.0),
+    (unknown_case(POLYGAMMA, "float16", high=9.5), 1.002, None),
+    (unknown_case(POLYGAMMA, "float16", high=9.5, stated=Tolerance(rtol=1e-6)), None, 1.002),
+    (unknown_case(I0, stated=Tolerance(rtol=0.1)), 1.05, None),
+]
+"""Factors of the results that pass and that fail: an explicit tolerance is used as it is, the default for small results
+has a smaller atol."""
+
+
+@pytest.mark.parametrize(("of", "right", "wrong"), LIMITS)
+def test_factor_beyond_tolerance_fails(of: TestCase, right: float | None, wrong: float | None) -> None:
+    if right is not None:
+        passes(of, scaled(right))
+    if wrong is not None:
+        fails(of, scaled(wrong))
 
 
 def test_what_the_inputs_rounding_changes_is_no_fault() -> None:
     """Differences of neighbours lose digits, in torch's own 16 bits too; what is farther off than that is wrong."""
     asked = unknown_case("torch.gradient(input0, dim=0)", "float16", low=99, high=101)
-    found = verdict(asked)
-    assert found.status is Status.PASSED, found
+    found = passes(asked)
     assert says((found.measures[0].rule or found).text, "torch_calls.times_what_one_rounding")
-    assert verdict(asked, scaled(5.0)).reason is Reason.VALUE
-
-
-def test_a_stated_tolerance_is_not_widened_by_it() -> None:
-    asked = unknown_case("torch.special.polygamma(2, input0)", "float16", high=9.5)
-    assert verdict(asked, scaled(1.002)).status is Status.PASSED
-    strict = unknown_case("torch.special.polygamma(2, input0)", "float16", high=9.5, stated=Tolerance(rtol=1e-6))
-    assert verdict(strict, scaled(1.002)).reason is Reason.VALUE
-
-
-def test_small_results_use_smaller_atol() -> None:
-    asked = unknown_case("torch.special.i1(input0)", low=1e-9, high=1e-6)
-    assert verdict(asked).status is Status.PASSED
-    assert verdict(asked, scaled(1.001)).reason is Reason.VALUE
-    assert verdict(asked, scaled(0.0)).reason is Reason.VALUE
-
-
-def test_a_stated_tolerance_goes_before_it() -> None:
-    asked = unknown_case("torch.special.i0(input0)", stated=Tolerance(rtol=0.1))
-    assert verdict(asked, scaled(1.05)).status is Status.PASSED
-
-
-def test_a_rule_of_the_catalogue_goes_before_it() -> None:
-    rules = {name: descriptor_of(name, operators).rule for name in ("torch.exp", "torch.lgamma")}
-    assert {name: rule and rule.kind for name, rule in rules.items()} == {
-        "torch.exp": RuleClass.ULP,
-        "torch.lgamma": RuleClass.CLOSE,
-    }
+    fails(asked, scaled(5.0))
 
 
 def test_dtype_without_default_needs_tolerance() -> None:
@@ -238,49 +212,40 @@ FLOAT = dtype("float32")
 )
 def test_a_call_is_right_against_itself(call: str, strides: tuple[int, ...]) -> None:
     shape = (6, 6) if "matmul" in call else (4, 6)
-    assert verdict(case(call, tensor(shape, strides=strides))).status is Status.PASSED
+    passes(case(call, tensor(shape, strides=strides)))
 
 
 @pytest.mark.parametrize("strides", [GAPS, REPEATED, OVERLAP])
 def test_refused_view_is_bad_case(strides: tuple[int, ...]) -> None:
     """A reference that is given a dense tensor would blame the backend."""
-    found = verdict(case("torch.Tensor.view(input0, 24)", tensor((4, 6), strides=strides)))
-    assert found.reason is Reason.BAD_CASE
-    assert says(found.message, "torch_calls.view_size_is_not")
+    view = case("torch.Tensor.view(input0, 24)", tensor((4, 6), strides=strides))
+    assert says(fails(view, reason=Reason.BAD_CASE).message, "torch_calls.view_size_is_not")
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_what_torch_leaves_open_is_left_out(backend: str) -> None:
     """Eager torch adds to a shared element as often as it is met, a compiler once."""
-    driver = by(backend)
-    overlapping = case("torch.Tensor.add_(input0, 1)", tensor((4, 6), strides=OVERLAP))
-    why = driver.unsupported(overlapping)
-    assert why is not None
-    assert says(why, "torch_calls.input_several_of_whose")
+    driver, apart, overlapping = by(backend), tensor((4, 6), strides=GAPS), tensor((4, 6), strides=OVERLAP)
+    add = "torch.Tensor.add_(input0, 1)"
+    assert says(driver.unsupported(case(add, overlapping)) or "", "torch_calls.input_several_of_whose")
+    assert driver.unsupported(case("torch.setitem(input0, 1, input1)", overlapping, tensor((6,))))
     for other in (
-        case("torch.Tensor.add_(input0, 1)", tensor((4, 6), strides=GAPS)),
-        case("torch.Tensor.add(input0, 1)", tensor((4, 6), strides=OVERLAP)),
-        case("torch.Tensor.fill_(input0, 1)", tensor((4, 6), strides=OVERLAP)),
-        case("torch.setitem(input0, 1, 2.0)", tensor((4, 6), strides=OVERLAP)),
-        case(
-            "torch.Tensor.add_(input0, 1)",
-            tensor((4, 6), strides=OVERLAP),
-            expects_error=ExpectedError(type="RuntimeError"),
-        ),
+        case(add, apart),
+        case("torch.Tensor.add(input0, 1)", overlapping),
+        case("torch.Tensor.fill_(input0, 1)", overlapping),
+        case("torch.setitem(input0, 1, 2.0)", overlapping),
+        case(add, overlapping, expects_error=ExpectedError(type="RuntimeError")),
     ):
         assert driver.unsupported(other) is None
-    assert driver.unsupported(case("torch.setitem(input0, 1, input1)", tensor((4, 6), strides=OVERLAP), tensor((6,))))
 
 
 def test_overlap_is_that_of_counting_places() -> None:
     for shape in [(3,), (2, 3), (3, 1, 2), (0, 3)]:
+        steps = [*itertools.product(*map(range, shape))]
         for strides in itertools.product(range(5), repeat=len(shape)):
-            places = [
-                sum(step * stride for step, stride in zip(steps, strides, strict=True))
-                for steps in itertools.product(*map(range, shape))
-            ]
+            places = {sum(map(operator.mul, each, strides)) for each in steps}
             spec = TensorSpec(dtype=FLOAT, shape=shape, strides=strides)
-            assert has_overlap(spec) == (len(set(places)) < len(places)), (shape, strides)
+            assert has_overlap(spec) == (len(places) < len(steps)), (shape, strides)
     assert not has_overlap(TensorSpec(dtype=FLOAT, shape=(4, 6)))
 
 
@@ -373,3 +338,73 @@ def test_a_foreign_kernel_is_no_reference(tmp_path: Path, monkeypatch: pytest.Mo
 def test_torch_alone_has_none() -> None:
     code = "from optest.torch.calls.reference import foreign_kernels; assert not foreign_kernels(), foreign_kernels()"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# An operator of somebody's library is its own reference on the CPU: a pass by that shows nothing.
+
+
+LIBRARY = torch.library.Library("optest_own", "DEF")
+LIBRARY.define("softmax(Tensor x, int dim) -> Tensor")
+LIBRARY.define("zero(Tensor x) -> Tensor")
+LIBRARY.define("two(Tensor x, Tensor y) -> (Tensor, Tensor)")
+LIBRARY.impl("softmax", lambda x, dim: torch.softmax(x, dim) * 1.5, "CompositeImplicitAutograd")
+LIBRARY.impl("zero", torch.zeros_like, "CPU")
+LIBRARY.impl("two", lambda x, y: (x * 2, (y + 1)[:1]), "CPU")
+
+CALLS = {
+    "torch.ops.optest_own.softmax(input0, -1)": [tensor((8, 100))],
+    "torch.ops.optest_own.softmax.default(input0, -1)": [tensor((8, 100))],
+    "torch.ops.optest_own.zero(input0)": [tensor((8, 10))],
+    "torch.ops.optest_own.two(input0, input1)": [tensor((8, 10))] * 2,
+}
+
+
+def softmax(inputs: Sequence[Any], _: Mapping[str, Any]) -> Any:
+    exponentials = np.exp(inputs[0].astype(np.float64))
+    return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+def as_registered(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    return 1.5 * softmax(inputs, attributes)
+
+
+def test_kernel_elsewhere_and_own_operator_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes(case("torch.ops.aten.softmax.int(input0, -1)", tensor((8, 10))))
+    monkeypatch.setattr(TorchBackend, "device", lambda _: "npu:0")  # a device that has a kernel of its own
+    passes(case("torch.ops.optest_own.zero(input0)", tensor(8)))
+
+
+def test_an_independent_reference_judges_it() -> None:
+    text = next(iter(CALLS))
+    fails(dataclasses.replace(case(text, *CALLS[text]), reference=softmax))
+    right = passes(dataclasses.replace(case(text, *CALLS[text]), reference=as_registered))
+    assert [measure.rule and measure.rule.name for measure in right.measures] == ["close"]  # not that of the suffix
+
+
+@pytest.mark.parametrize(("text", "grad"), [*((each, False) for each in CALLS), (next(iter(CALLS)), True)])
+def test_what_is_its_own_reference_does_not_pass(text: str, grad: bool) -> None:
+    found = verdict(case(text, *CALLS[text], grad=grad))
+    assert found.status is Status.SUSPECT
+    assert "`reference:`" in found.message
+
+
+@pytest.mark.parametrize("text", CALLS)
+def test_nor_by_the_backend_that_answers_with_references(text: str) -> None:
+    assert verdict(case(text, *CALLS[text]), NumpyBackend()).status is Status.SUSPECT
+
+
+def test_foreign_name_gets_no_aten_proposal() -> None:
+    with pytest.raises(NoSuchCallable, match="OPTEST_PLUGINS") as found:
+        find_callable("torch.ops.optest_nowhere.softmax")
+    assert "torch.softmax" not in str(found.value)
+    with pytest.raises(NoSuchCallable, match=r"torch\.ops\.optest_own\.softmax"):
+        find_callable("torch.ops.optest_own.sofmax.default")
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize(
+    "text", ["torch.topk(input0, 3)", "torch.softmax(input0, -1)", "torch.Tensor.mul_(input0, 0.5)"]
+)
+def test_call_allocates_reference_outputs(text: str, grad: bool) -> None:
+    """Several of them, of several dtypes and shapes, with gradients and notes behind them."""
+    passes(case(text, tensor((4, 8), "bfloat16"), grad=grad), NumpyBackend())

@@ -9,32 +9,36 @@ from typing import Any
 
 import pytest
 import torch
+import torch_kit
 from texts import says
-from torch_kit import by, case, compiler_that, tensor, verdict
+from torch_kit import by, case, changing_results, compiled_as, compiled_both_ways, fails, passes, tensor
 
-from optest.spec import Reason, Status, Verdict
+from optest.spec import Reason, TestCase
 from optest.torch.calls.recompiled_calls import other_values
 from optest.torch.eager import TorchBackend
 
-pytestmark = pytest.mark.torch
-
 ROWS = tensor((3, 40))
-
-
-def judged(name: str, text: str, change: Callable[[int, Sequence[Any], Any], Any]) -> Verdict:
-    """Return the verdict on a compiler whose call ``n`` (from 1) gives ``change`` of ``n``, tensors and results."""
-    count = itertools.count(1)
-    driver = compiler_that(name, lambda given, results: change(next(count), given, results))
-    tensors = [POSITIONS] if name.endswith("integers") else [ROWS, tensor(40)][: text.count("input")]
-    return verdict(case(text, *tensors), driver)
+POSITIONS = tensor(6, "int64", "data", values=[0, 2, 2, 1, 0, 1])
 
 
 Later = Callable[[int, Sequence[Any], Any], Any]
-EXP = "torch.exp(input0)"
+
+
+def later(change: Later, name: str = "") -> TorchBackend:
+    """Torch with a compiler whose call ``n`` (from 1) returns ``change`` of ``n``, tensors and results."""
+    count = itertools.count(1)
+    return compiled_as(lambda given, results: change(next(count), given, results), name)
+
+
+def of_rows(text: str) -> TestCase:
+    return case(text, *[ROWS, tensor(40)][: text.count("input")])
+
+
+EXP, ADD = "torch.exp(input0)", "torch.add(input0, input1)"
+
 SECOND = "called a second time with the same values"
 HALVED = "with half the values of input0"
 LAST = "called again with the first values, after calls with other ones"
-POSITIONS = tensor(6, "int64", "data", values=[0, 2, 2, 1, 0, 1])
 
 
 def added(is_wrong: Callable[[int], bool]) -> Later:
@@ -82,124 +86,81 @@ def donated(call: int) -> Later:
     return change
 
 
-OVERWRITES = "a later call of the code compiled by optest_later_{} overwrites the results of its first call"
+def all_nan(_: int, __: Any, results: Any) -> Any:
+    return tuple(torch.full_like(result, torch.nan) for result in results)
+
+
+OVERWRITES = "a later call of the code compiled by optest_later_{name} overwrites the results of its first call"
+CHANGED = "input0 was changed on the device"
+KEEPS_LARGEST = kept(lambda _, results: results[1:], lambda call, own: (call[0][0], own))
+KEEPS_OPERAND = kept(lambda given, _: given[1:], lambda call, own: (call[1][0] * own,))
 FAULTS: dict[str, tuple[str, Later, Reason, str]] = {
     "worn": (EXP, added(lambda n: n > 1), Reason.NONDETERMINISTIC, f"{SECOND}: output0: 120 of 120"),
     "tired": (EXP, added(lambda n: n > 2), Reason.NONDETERMINISTIC, f"{LAST}: output0: 120 of"),
-    "nan": (EXP, lambda *x: tuple(torch.full_like(result, torch.nan) for result in x[2]), Reason.NAN, ""),
-    "nan_sum": (
-        "torch.sum(input0, 1)",
-        lambda *x: tuple(torch.full_like(result, torch.nan) for result in x[2]),
-        Reason.NAN,
-        "",
-    ),
-    "broken": (
-        EXP,
-        raised(1, "stream is gone"),
-        Reason.RAISED,
-        "optest_later_broken raises RuntimeError: stream is gone",
-    ),
+    "nan": (EXP, all_nan, Reason.NAN, ""),
+    "nan_sum": ("torch.sum(input0, 1)", all_nan, Reason.NAN, ""),
+    "broken": (EXP, raised(1, "stream is gone"), Reason.RAISED, "{name} raises RuntimeError: stream is gone"),
     "refuses": (EXP, raised(2, "out of range"), Reason.RAISED, f"{HALVED}, the code compiled by"),
     "one_buffer": (EXP, into_buffers(1), Reason.STATE, "both results have the same memory"),
-    "two_buffers": (EXP, into_buffers(2), Reason.STATE, OVERWRITES.format("two_buffers")),
-    "two_buffers_2": ("torch.add(input0, input1)", into_buffers(2), Reason.STATE, OVERWRITES.format("two_buffers_2")),
-    "two_buffers_of_sum": (
-        "torch.add(input0, 1.0)",
-        into_buffers(2),
-        Reason.STATE,
-        OVERWRITES.format("two_buffers_of_sum"),
-    ),
+    "two_buffers": (EXP, into_buffers(2), Reason.STATE, OVERWRITES),
+    "two_buffers_2": (ADD, into_buffers(2), Reason.STATE, OVERWRITES),
+    "two_buffers_of_sum": ("torch.add(input0, 1.0)", into_buffers(2), Reason.STATE, OVERWRITES),
     "keeps_results": (EXP, kept(lambda _, results: results), Reason.STATE, HALVED),
     "keeps_integers": ("torch.add(input0, 3)", kept(lambda _, results: results), Reason.STATE, ""),
-    "keeps_largest": (
-        "torch.aminmax(input0)",
-        kept(lambda _, results: results[1:], lambda call, own: (call[0][0], own)),
-        Reason.STATE,
-        HALVED,
-    ),
-    "keeps_operand": (
-        "torch.mul(input0, input1)",
-        kept(lambda given, _: given[1:], lambda call, own: (call[1][0] * own,)),
-        Reason.STATE,
-        "with half the values of input1",
-    ),
-    "donates_2": (EXP, donated(2), Reason.INPUT_MUTATED, f"{SECOND}: input0 was changed on the device"),
-    "donates_3": (EXP, donated(3), Reason.INPUT_MUTATED, f"{HALVED}: input0 was changed on the device"),
-    "donates_4": (EXP, donated(4), Reason.INPUT_MUTATED, f"{LAST}: input0 was changed on the device"),
+    "keeps_largest": ("torch.aminmax(input0)", KEEPS_LARGEST, Reason.STATE, HALVED),
+    "keeps_operand": ("torch.mul(input0, input1)", KEEPS_OPERAND, Reason.STATE, "with half the values of input1"),
+    "donates_2": (EXP, donated(2), Reason.INPUT_MUTATED, f"{SECOND}: {CHANGED}"),
+    "donates_3": (EXP, donated(3), Reason.INPUT_MUTATED, f"{HALVED}: {CHANGED}"),
+    "donates_4": (EXP, donated(4), Reason.INPUT_MUTATED, f"{LAST}: {CHANGED}"),
 }
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_wrong_later_call_is_found(name: str) -> None:
     text, change, reason, words = FAULTS[name]
-    found = judged(f"optest_later_{name}", text, change)
-    assert found.reason is reason, found
-    assert words in found.message
+    of = case(text, POSITIONS) if name == "keeps_integers" else of_rows(text)
+    fails(of, later(change, f"optest_later_{name}"), reason=reason, words=words.format(name=name))
 
 
 BLOCK = torch.zeros(16, 3, 40)
+FIRST: list[torch.Tensor] = []
+
+
+def follows_first(_: int, given: Sequence[Any], results: Any) -> Any:
+    """Change the results where another tensor has the memory of the first call's."""
+    FIRST[:] = FIRST or [given[0]]
+    return results if given[0] is FIRST[0] or given[0].data_ptr() != FIRST[0].data_ptr() else (results[0] + 1,)
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "change"),
+    ("text", "change"),
     [
-        ("rounded", EXP, lambda n, _, results: tuple(torch.nextafter(x, x + 1) if n > 1 else x for x in results)),
-        ("in_place", "torch.add_(input0, 1.0)", lambda n, _, results: results),
-        ("one_block", EXP, lambda n, _, results: (BLOCK[n].copy_(results[0]),)),
+        (EXP, lambda n, _, results: tuple(torch.nextafter(x, x + 1) if n > 1 else x for x in results)),
+        ("torch.add_(input0, 1.0)", lambda n, _, results: results),
+        (EXP, lambda n, _, results: (BLOCK[n].copy_(results[0]),)),
+        (EXP, follows_first),
     ],
+    ids=["rounded", "in place", "one block", "other memory"],
 )
-def test_right_later_call_passes(name: str, text: str, change: Later) -> None:
-    assert judged(f"optest_later_{name}", text, change).status is Status.PASSED
-
-
-def test_second_call_uses_other_input_memory() -> None:
-    first: list[torch.Tensor] = []
-
-    def of_first(n: int, given: Sequence[Any], results: Any) -> Any:
-        first[:] = first or [given[0]]
-        return results if given[0] is first[0] or given[0].data_ptr() != first[0].data_ptr() else (results[0] + 1,)
-
-    assert judged("optest_other_memory", EXP, of_first).status is Status.PASSED
-
-
-@pytest.mark.parametrize("text", ["torch.sin(input0)", "torch.transpose(input0, 0, 1)", "torch.add_(input0, 1.0)"])
-def test_torchs_own_compiler_passes_twice(text: str) -> None:
-    assert verdict(case(text, ROWS), by("aot_eager")).status is Status.PASSED
-    assert verdict(case(text, ROWS, grad=True), by("aot_eager")).status is Status.PASSED
+def test_right_later_call_passes(text: str, change: Later) -> None:
+    passes(of_rows(text), later(change))
 
 
 def test_gradients_are_asked_for_twice() -> None:
-    from functorch.compile import make_boxed_func
-    from torch._dynamo.backends.common import aot_autograd
-
     calls: list[None] = []
 
-    def back(graph: Any, _: Any) -> Any:
-        def made(*given: Any) -> Any:
-            calls.append(None)
-            return [each + (len(calls) > 1) for each in graph(*given)]
+    def worn(gradients: Sequence[Any]) -> list[Any]:
+        calls.append(None)
+        return [each + (len(calls) > 1) for each in gradients]
 
-        return make_boxed_func(made)
-
-    forward = aot_autograd(fw_compiler=lambda graph, _: make_boxed_func(graph.forward), bw_compiler=back)
-    torch._dynamo.register_backend(forward, name="optest_worn_way_back")
-    found = verdict(case("torch.sin(input0)", ROWS, grad=True), by("optest_worn_way_back"))
-    assert found.reason is Reason.NONDETERMINISTIC, found
-    assert "grad.input0" in found.message
+    driver = compiled_both_ways(backward=changing_results(worn))
+    fails(case("torch.sin(input0)", ROWS, grad=True), driver, reason=Reason.NONDETERMINISTIC, words="grad.input0")
 
 
 def test_eager_torch_is_called_once() -> None:
     driver = TorchBackend()
-    assert verdict(case("torch.exp(input0)", ROWS), driver).status is Status.PASSED
-    assert driver.further(case("torch.exp(input0)", ROWS)) == ()
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["torch.sign(input0)", "torch.argmax(input0)", "torch.zeros_like(input0)", "torch.nn.functional.normalize(input0)"],
-)
-def test_results_independent_of_magnitude_pass(text: str) -> None:
-    assert verdict(case(text, ROWS), by("aot_eager")).status is Status.PASSED
+    passes(of_rows(EXP), driver)
+    assert driver.further(of_rows(EXP)) == ()
 
 
 def test_other_values_that_torch_refuses_may_be_refused() -> None:
@@ -211,21 +172,20 @@ def test_other_values_that_torch_refuses_may_be_refused() -> None:
         seen.append(float(given[0]))
         return results
 
-    found = verdict(case("torch.linalg.cholesky(input0)", smallest), compiler_that("optest_seen", noticed))
-    assert found.status is Status.PASSED, found
+    passes(case("torch.linalg.cholesky(input0)", smallest), compiled_as(noticed))
     assert seen[:2] == [pytest.approx(1e-45, rel=0.5)] * 2
 
 
-FIRST_OF = {"elements": "the elements of input1 in the reverse order", "half": "half the values of input1"}
+ELEMENTS, HALF = "the elements of input1 in the reverse order", "half the values of input1"
 
 
 @pytest.mark.parametrize(
     ("text", "other", "how"),
     [
-        ("torch.index_select(input0, 0, input1)", POSITIONS, FIRST_OF["elements"]),
-        ("torch.masked_fill(input0, input1, 3.0)", tensor((3, 40), "bool"), FIRST_OF["elements"]),
-        ("torch.add(input0, input1)", tensor(40, "int32", "arange"), FIRST_OF["elements"]),
-        ("torch.mul(input0, input1)", tensor(40, "complex64"), FIRST_OF["half"]),
+        ("torch.index_select(input0, 0, input1)", POSITIONS, ELEMENTS),
+        ("torch.masked_fill(input0, input1, 3.0)", tensor((3, 40), "bool"), ELEMENTS),
+        ("torch.add(input0, input1)", tensor(40, "int32", "arange"), ELEMENTS),
+        ("torch.mul(input0, input1)", tensor(40, "complex64"), HALF),
     ],
 )
 def test_kept_integers_masks_and_complex_fail(text: str, other: Any, how: str) -> None:
@@ -238,39 +198,46 @@ def test_kept_integers_masks_and_complex_fail(text: str, other: Any, how: str) -
 
         return made
 
-    name = f"optest_keeps_{other[0].dtype}"
-    torch._dynamo.register_backend(compiler, name=name)
-    found = verdict(case(text, ROWS, other), by(name))
-    assert found.reason is Reason.STATE, found
-    assert found.message.startswith(f"with {how}, the code compiled by {name} returns its first results")
-    assert verdict(case(text, ROWS, other), by("aot_eager")).status is Status.PASSED
+    driver = torch_kit.registered(compiler)
+    words = f"with {how}, the code compiled by {driver.compiler} returns its first results"
+    assert fails(case(text, ROWS, other), driver, reason=Reason.STATE).message.startswith(words)
+    passes(case(text, ROWS, other), by("aot_eager"))
 
 
 @pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2", "uint16", "uint64"])
 def test_unsigned_and_float8_inputs_are_compared(kind: str) -> None:
-    numbers = tensor(8, kind, "data", values=[0, 1, 2, 3, 4, 5, 6, 7])
-    assert verdict(case("torch.Tensor.float(input0)", numbers), by("aot_eager")).status is Status.PASSED
-    wrong = compiler_that(f"optest_off_by_one_{kind}", lambda _, results: tuple(each + 1 for each in results))
-    assert verdict(case("torch.Tensor.float(input0)", numbers), wrong).reason is Reason.VALUE
+    of = case("torch.Tensor.float(input0)", tensor(8, kind, "data", values=[0, 1, 2, 3, 4, 5, 6, 7]))
+    passes(of, by("aot_eager"))
+    fails(of, compiled_as(lambda _, results: tuple(each + 1 for each in results)))
+
+
+def integers(*values: int) -> Any:
+    return tensor(len(values), "int64", "data", values=[*values])
+
+
+TWICE = ["torch.sin(input0)", "torch.transpose(input0, 0, 1)", "torch.add_(input0, 1.0)"]
+BAG = "torch.nn.functional.embedding_bag(input0, input1, input2)"
 
 
 @pytest.mark.parametrize(
-    ("text", "inputs"),
+    "of",
     [
-        (
-            "torch.nn.functional.embedding_bag(input0, input1, input2)",
-            (POSITIONS, tensor((3, 4)), tensor(3, "int64", "data", values=[0, 1, 4])),
-        ),
-        (
-            "torch.segment_reduce(input0, 'sum', lengths=input1)",
-            (tensor(6), tensor(3, "int64", "data", values=[1, 2, 3])),
-        ),
-        ("torch.bucketize(input0, input1)", (tensor(6), tensor(3, "int64", "data", values=[-1, 0, 1]))),
-        ("torch.gather(input0, 1, input1)", (ROWS, tensor((3, 4), "int64", strides=(8, 2)))),
+        *(case(text, ROWS, grad=grad) for text in TWICE for grad in (False, True)),
+        # Integers in an order of their own.
+        case(BAG, POSITIONS, tensor((3, 4)), integers(0, 1, 4)),
+        case("torch.segment_reduce(input0, 'sum', lengths=input1)", tensor(6), integers(1, 2, 3)),
+        case("torch.bucketize(input0, input1)", tensor(6), integers(-1, 0, 1)),
+        case("torch.gather(input0, 1, input1)", ROWS, tensor((3, 4), "int64", strides=(8, 2))),
+        # Results that do not depend on the magnitude.
+        case("torch.sign(input0)", ROWS),
+        case("torch.argmax(input0)", ROWS),
+        case("torch.zeros_like(input0)", ROWS),
+        case("torch.nn.functional.normalize(input0)", ROWS),
     ],
+    ids=lambda of: of.attributes["call"],
 )
-def test_integers_in_an_order_of_their_own_pass(text: str, inputs: Any) -> None:
-    assert verdict(case(text, *inputs), by("aot_eager")).status is Status.PASSED
+def test_compiled_call_passes(of: TestCase) -> None:
+    passes(of, by("aot_eager"))
 
 
 @pytest.mark.parametrize("function", ["torch._grouped_mm", "torch.tensor_split", "torch.ops.aten._jagged_to_padded"])
@@ -282,26 +249,14 @@ def test_offsets_are_not_put_in_the_reverse_order(function: str) -> None:
     assert other_values(call, 0, offsets.float()) is not None
 
 
-@pytest.mark.parametrize("kept_on_the_way", ["there", "back"])
+@pytest.mark.parametrize("kept_on_the_way", ["forward", "backward"])
 def test_kept_gradients_fail(kept_on_the_way: str) -> None:
-    from functorch.compile import make_boxed_func
-    from torch._dynamo.backends.common import aot_autograd
-
     kept: list[Any] = []
 
-    def keeping(graph: Any, _: Any) -> Any:
-        def made(*given: Any) -> Any:
-            kept[:] = kept or [each.clone() for each in graph(*given)]
-            return [each.clone() for each in kept]
+    def keeping(results: Sequence[Any]) -> list[Any]:
+        kept[:] = kept or [each.clone() for each in results]
+        return [each.clone() for each in kept]
 
-        return make_boxed_func(made)
-
-    def honest(graph: Any, _: Any) -> Any:
-        return make_boxed_func(graph.forward)
-
-    there, back = (keeping, honest) if kept_on_the_way == "there" else (honest, keeping)
-    name = f"optest_keeps_{kept_on_the_way}"
-    torch._dynamo.register_backend(aot_autograd(fw_compiler=there, bw_compiler=back), name=name)
-    found = verdict(case("torch.sin(input0)", ROWS, grad=True), by(name))
-    assert found.reason is Reason.STATE, found
+    driver = compiled_both_ways(**{kept_on_the_way: changing_results(keeping)})
+    found = fails(case("torch.sin(input0)", ROWS, grad=True), driver, reason=Reason.STATE)
     assert says(found.message, "torch_calls.with_half_the_values")

@@ -23,6 +23,7 @@ from optest.torch.eager import TorchBackend
 
 MATMUL_TENSORS = (tensor((4, 8)), tensor((8, 4)))
 MATMUL = case("torch.matmul(input0, input1)", *MATMUL_TENSORS)
+GRADIENTS = case("torch.matmul(input0, input1)", *MATMUL_TENSORS, grad=True)
 QUICK = BenchOptions(target_s=1e-3)
 
 
@@ -55,55 +56,48 @@ def timed(of: Any, driver: TorchBackend, options: BenchOptions = QUICK) -> Bench
     return execution.benchmark
 
 
-def test_catalogue_call_is_timed_compiled() -> None:
-    compiler = Counted("optest_counted_relu")
-    (relu,) = cases(op="relu", dtype="float32", shape="input0=8")
-    found = timed(relu, by("optest_counted_relu"))
-    assert found.time is not None
-    assert says_exactly(found.time.who, "torch_calls.torch_cpu_compiled_by")
-    assert compiler.calls > found.time.calls
-
-
-def test_compiled_call_is_timed_without_compilation() -> None:
-    compiler = Counted("optest_counted")
-    found = timed(MATMUL, by("optest_counted"))
-    assert found.time is not None
-    assert says_exactly(found.time.who, "torch_calls.torch_cpu_compiled_by_optest")
-    assert compiler.graphs == 2  # one for the verdict, one for the timing
-    assert compiler.calls >= found.time.calls + found.time.warm_up_calls
-
-
-def test_gradients_are_timed_compiled_with_their_call() -> None:
-    compiler = Counted("optest_differentiated")
-    found = timed(case("torch.matmul(input0, input1)", *MATMUL_TENSORS, grad=True), by("optest_differentiated_back"))
-    assert found.time is not None
-    assert says_exactly(found.time.who, "torch_calls.torch_cpu_compiled_by_optest_differentiated")
-    assert compiler.graphs == 4
-    assert compiler.calls >= 2 * (found.time.calls + found.time.warm_up_calls)
+@pytest.mark.parametrize(
+    ("name", "way", "of", "graphs", "text"),
+    [
+        ("optest_counted_relu", "", None, None, "torch_calls.torch_cpu_compiled_by"),
+        # One graph for the verdict, one for the timing; twice as many with gradients.
+        ("optest_counted", "", MATMUL, 2, "torch_calls.torch_cpu_compiled_by_optest"),
+        ("optest_differentiated", "_back", GRADIENTS, 4, "torch_calls.torch_cpu_compiled_by_optest_differentiated"),
+    ],
+)
+def test_call_is_timed_compiled(name: str, way: str, of: Any, graphs: int | None, text: str) -> None:
+    """The first case is one of the catalogue."""
+    compiler, (relu,) = Counted(name), cases(op="relu", dtype="float32", shape="input0=8")
+    time = timed(of or relu, by(name + way)).time
+    assert says_exactly(time.who, text)
+    assert graphs in (None, compiler.graphs)
+    assert compiler.calls >= (2 if way else 1) * (time.calls + time.warm_up_calls)
 
 
 def test_what_is_compiled_is_compared_with_eager_torch() -> None:
     driver = backend_manager.get("torch")
     driver.configure({"compile_backend": "aot_eager"})
     try:
-        other = comparison_called("torch")
+        assert comparison_called("torch") is not driver
         found = timed(MATMUL, driver, BenchOptions(target_s=1e-3, against="torch"))
     finally:
         driver.configure({})
-    assert other is not driver
-    assert (found.time and found.time.who, found.against and found.against.who) == (
-        "torch:cpu compiled by aot_eager",
-        "torch:cpu",
-    )
+    who = [each and each.who for each in (found.time, found.against)]
+    assert who == ["torch:cpu compiled by aot_eager", "torch:cpu"]
 
 
 @pytest.mark.parametrize(
-    "text", ["torch.add_(input0, input1)", "torch.setitem(input0, 0, 1.0)", "torch.mul(input0, input1)"]
+    ("text", "grad"),
+    [
+        ("torch.add_(input0, input1)", False),
+        ("torch.setitem(input0, 0, 1.0)", False),
+        ("torch.mul(input0, input1)", False),
+        ("torch.nn.functional.silu(input0)", True),
+    ],
 )
 @pytest.mark.parametrize("compiler", ["eager", "aot_eager"])
-def test_in_place_call_is_timed_on_changed_inputs(text: str, compiler: str) -> None:
-    of = case(text, tensor((4, 8)), tensor((4, 8))) if "input1" in text else case(text, tensor((4, 8)))
-    assert timed(of, by(compiler)).time is not None
+def test_in_place_call_is_timed_on_changed_inputs(text: str, grad: bool, compiler: str) -> None:
+    assert timed(case(text, *[tensor((4, 8))] * text.count("input"), grad=grad), by(compiler)).time is not None
 
 
 def test_late_wrong_result_of_compiler_fails() -> None:

@@ -7,39 +7,57 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 from texts import says, says_exactly
-from torch_kit import by, case, compiler_that, tensor, verdict
+from torch_kit import by, case, compiled_as, fails, passes, tensor, verdict
 
-from optest.spec import ExpectedError, Reason, Status, TestCase
+from optest.spec import ExpectedError, Fault, Reason, TestCase
+from optest.torch.calls.call import torch_call
+from optest.torch.calls.compiled import run_compiled
 from optest.torch.calls.device_call import why_no_operator
+from optest.torch.calls.device_under_test import DeviceUnderTest
+from optest.torch.calls.refusals import in_words_of_eager_torch, refusal_within
 from optest.torch.eager import TorchBackend
-
-pytestmark = pytest.mark.torch
-
 
 LINEAR = "torch.nn.functional.linear(input0, input1)"
 MIXED = (tensor((2, 4), "bfloat16"), tensor((3, 4)))
+COMPILERS = pytest.mark.parametrize("compiler", [None, "aot_eager"])
 
 
-@pytest.mark.parametrize("compiler", [None, "aot_eager"])
+def refused_case(text: str, kind: str, match: str, *tensors: Any) -> TestCase:
+    return case(text, *tensors, expects_error=ExpectedError(type=kind, match=match))
+
+
+@COMPILERS
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize(
     ("text", "given"),
-    [
-        (LINEAR, MIXED),
-        ("torch.matmul(input0, input1)", (tensor((2, 3), "float16"), tensor((3, 2)))),
-    ],
+    [(LINEAR, MIXED), ("torch.matmul(input0, input1)", (tensor((2, 3), "float16"), tensor((3, 2))))],
 )
 def test_dtypes_refused_on_cpu_are_bad_case(compiler: str | None, grad: bool, text: str, given: Any) -> None:
-    found = verdict(case(text, *given, grad=grad), by(compiler) if compiler else None)
+    message = fails(case(text, *given, grad=grad), by(compiler), reason=Reason.BAD_CASE).message
     dtypes = " and ".join(spec.dtype.name for spec, _ in given)
-    assert found.reason is Reason.BAD_CASE, found
-    assert found.message.startswith(f"torch on the CPU refuses {text} of {dtypes}: RuntimeError: ")
-    assert found.message.endswith("set one dtype for these tensors, or expects_error if the call should be refused")
+    assert message.startswith(f"torch on the CPU refuses {text} of {dtypes}: RuntimeError: ")
+    assert message.endswith("set one dtype for these tensors, or expects_error if the call should be refused")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        case("torch.mul(input0, input1)", tensor((3, 4), "bfloat16"), tensor((3, 4))),
+        case(LINEAR, tensor((2, 4)), tensor((3, 4))),
+        case("torch.add(input0, input1)", tensor((3, 4), "float16"), tensor((3, 4), "float16")),
+    ],
+)
+def test_refusal_by_device_only_fails(asked: TestCase) -> None:
+    def refuses(given: Any, results: Any) -> Any:
+        raise RuntimeError("both operands should have one dtype")
+
+    fails(asked, compiled_as(refuses), reason=Reason.RAISED)
+
+
+def test_expected_refusal_is_no_bad_case() -> None:
+    passes(refused_case(LINEAR, "RuntimeError", "same dtype", *MIXED))
 
 
 class Mixing(TorchBackend):
@@ -54,33 +72,6 @@ def test_a_device_that_takes_them_is_judged() -> None:
     assert verdict(case(LINEAR, *MIXED), Mixing()).reason is not Reason.BAD_CASE
 
 
-def refuses(given: Any, results: Any) -> Any:
-    raise RuntimeError("both operands should have one dtype")
-
-
-@pytest.fixture(scope="module")
-def strict() -> TorchBackend:
-    """A device whose own check refuses everything."""
-    return compiler_that("strict_about_dtypes", refuses)
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        case("torch.mul(input0, input1)", tensor((3, 4), "bfloat16"), tensor((3, 4))),
-        case(LINEAR, tensor((2, 4)), tensor((3, 4))),
-        case("torch.add(input0, input1)", tensor((3, 4), "float16"), tensor((3, 4), "float16")),
-    ],
-)
-def test_refusal_by_device_only_fails(strict: TorchBackend, asked: TestCase) -> None:
-    assert verdict(asked, strict).reason is Reason.RAISED
-
-
-def test_expected_refusal_is_no_bad_case() -> None:
-    expected = ExpectedError(type="RuntimeError", match="same dtype")
-    assert verdict(case(LINEAR, *MIXED, expects_error=expected)).status is Status.PASSED
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -92,8 +83,7 @@ def test_expected_refusal_is_no_bad_case() -> None:
     ],
 )
 def test_a_refused_call_is_a_bad_case(text: str, words: str) -> None:
-    found = verdict(case(text, tensor((2, 3)), tensor((2, 3))))
-    assert found.reason is Reason.BAD_CASE
+    found = fails(case(text, tensor((2, 3)), tensor((2, 3))), reason=Reason.BAD_CASE)
     assert says(found.message, "torch_calls.torch_on_the_cpu_refuses", text=text, words=words)
     assert "traceback_tail" not in found.details
 
@@ -109,24 +99,19 @@ def test_a_refused_call_is_a_bad_case(text: str, words: str) -> None:
     ],
 )
 def test_memory_that_nobody_has_written_is_not_compared(text: str) -> None:
-    tensors = [tensor((2, 3))] if "input0" in text else []
-    assert why_no_operator(case(text, *tensors)) == (
-        f"{text.partition('(')[0]} returns uninitialised memory, so no result is the right one"
-    )
+    told = why_no_operator(case(text, *[tensor((2, 3))] * text.count("input0")))
+    assert told == f"{text.partition('(')[0]} returns uninitialised memory, so no result is the right one"
     assert why_no_operator(case("torch.zeros_like(input0)", tensor((2, 3)))) is None
 
 
 def test_missing_cpu_kernel_is_no_bad_case() -> None:
-    found = verdict(case("torch.linalg.cholesky(input0)", tensor((2, 2), "float16")))
-    assert found.reason is Reason.REFERENCE_FAILED
+    fails(case("torch.linalg.cholesky(input0)", tensor((2, 2), "float16")), reason=Reason.REFERENCE_FAILED)
 
 
-@pytest.mark.parametrize("compiler", [None, "aot_eager"])
+@COMPILERS
 def test_in_place_on_repeated_elements_is_bad_case(compiler: str | None) -> None:
     repeated = case("torch.add_(input0, 1.0)", tensor((3, 4), strides=(0, 1)))
-    found = verdict(repeated, by(compiler) if compiler else None)
-    assert found.reason is Reason.BAD_CASE, found
-    assert says(found.message, "torch_calls.more_than_one_element")
+    assert says(fails(repeated, by(compiler), reason=Reason.BAD_CASE).message, "torch_calls.more_than_one_element")
 
 
 # Refusals that torch.compile wraps: torch's own error counts, and what a compiler cannot do is no refusal.
@@ -134,10 +119,6 @@ def test_in_place_on_repeated_elements_is_bad_case(compiler: str | None) -> None
 
 ROWS, OTHER = tensor((3, 4)), tensor((5, 6))
 CLASSES = tensor(5, "int64", "randint", low=0, high=3)
-
-
-def refused_case(text: str, kind: str, match: str, *tensors: Any) -> TestCase:
-    return case(text, *tensors, expects_error=ExpectedError(type=kind, match=match))
 
 
 REFUSALS = [
@@ -151,24 +132,18 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("text", "kind", "match", "tensors"), REFUSALS)
 def test_torchs_own_error_is_the_refusal(text: str, kind: str, match: str, tensors: Any) -> None:
-    found = verdict(refused_case(text, kind, match, *tensors), by("aot_eager"))
-    assert found.status is Status.PASSED, found
+    found = passes(refused_case(text, kind, match, *tensors), by("aot_eager"))
     assert found.message.startswith(f"refused: {kind}: ")
 
 
-@pytest.mark.parametrize(
-    ("kind", "match", "reason"),
-    [("TypeError", "", Reason.WRONG_ERROR), ("ValueError", "no such text", Reason.WRONG_ERROR)],
-)
-def test_another_type_or_text_is_another_refusal(kind: str, match: str, reason: Reason) -> None:
-    found = verdict(refused_case(REFUSALS[0][0], kind, match, *REFUSALS[0][3]), by("aot_eager"))
-    assert found.reason is reason
+@pytest.mark.parametrize(("kind", "match"), [("TypeError", ""), ("ValueError", "no such text")])
+def test_another_type_or_text_is_another_refusal(kind: str, match: str) -> None:
+    of = refused_case(REFUSALS[0][0], kind, match, *REFUSALS[0][3])
+    fails(of, by("aot_eager"), reason=Reason.WRONG_ERROR)
 
 
 def test_compiler_wrapper_text_does_not_match() -> None:
     """The compiler's own exception quotes code, hints and what it was doing."""
-    from optest.torch.calls.refusals import refusal_within
-
     with pytest.raises(torch._dynamo.exc.TorchRuntimeError, match="fake tensor") as raised:
         torch.compile(lambda: torch.ones(3, 4).view(5, 5), backend="aot_eager", fullgraph=True)()
     found = refusal_within(raised.value)
@@ -178,7 +153,6 @@ def test_compiler_wrapper_text_does_not_match() -> None:
 
 def test_what_cannot_be_traced_is_no_refusal() -> None:
     """Dynamo's exceptions are RuntimeErrors, which is the type of most refusals."""
-    from optest.torch.calls.refusals import refusal_within
 
     def not_traced(given: torch.Tensor) -> Any:
         torch._dynamo.graph_break()
@@ -194,10 +168,6 @@ def test_what_cannot_be_traced_is_no_refusal() -> None:
 
 
 def test_untraceable_call_is_no_refusal() -> None:
-    from optest.spec import Fault
-    from optest.torch.calls.compiled import run_compiled
-    from optest.torch.calls.device_under_test import DeviceUnderTest
-
     def breaks(given: torch.Tensor) -> list[Any]:
         torch._dynamo.graph_break()
         return [given]
@@ -217,50 +187,33 @@ def test_untraceable_call_is_no_refusal() -> None:
 )
 def test_tensors_without_values_are_refused_in_other_words(text: str, match: str) -> None:
     """The words are torch's own, and no compiler was asked yet; those of torch on the CPU are the ones that count."""
-    found = verdict(refused_case(text, "RuntimeError", match, ROWS, OTHER), by("aot_eager"))
-    assert found.status is Status.PASSED, found
+    found = passes(refused_case(text, "RuntimeError", match, ROWS, OTHER), by("aot_eager"))
     assert says(found.message, "torch_calls.while_it_is_traced")
-    assert verdict(refused_case(text, "RuntimeError", "no such text", ROWS, OTHER), by("aot_eager")).reason is (
-        Reason.WRONG_ERROR
-    )
+    other_text = refused_case(text, "RuntimeError", "no such text", ROWS, OTHER)
+    fails(other_text, by("aot_eager"), reason=Reason.WRONG_ERROR)
 
 
 @pytest.mark.parametrize("strides", [(8, 1), (0, 1), (2, 1)])
 def test_tensors_without_values_are_refused_with_another_type(strides: tuple[int, ...]) -> None:
     """A view that needs a copy is a RuntimeError on the CPU, and a ValueError of torch's own while it is traced."""
-    apart = tensor((3, 4), strides=strides)
-    of = refused_case("torch.Tensor.view(input0, 12)", "RuntimeError", "view size is not compatible", apart)
-    assert verdict(of).status is Status.PASSED
-    found = verdict(of, by("aot_eager"))
-    assert found.status is Status.PASSED, found
+    text, match = "torch.Tensor.view(input0, 12)", "view size is not compatible"
+    passes(refused_case(text, "RuntimeError", match, tensor((3, 4), strides=strides)), None, by("aot_eager"))
 
 
 def test_other_words_of_anyone_else_are_another_refusal() -> None:
-    from optest.torch.calls.call import torch_call
-    from optest.torch.calls.refusals import in_words_of_eager_torch
-
-    call = torch_call("torch.add(input0, input1)")
-    arrays = [np.ones((3, 4), np.float32), np.ones((5, 6), np.float32)]
+    call, arrays = torch_call("torch.add(input0, input1)"), [np.ones((3, 4), np.float32), np.ones((5, 6), np.float32)]
     eager = RuntimeError("The size of tensor a (4) must match")
-    assert in_words_of_eager_torch(RuntimeError("shapes differ"), eager, call, arrays) is None
-    assert in_words_of_eager_torch(ValueError("shapes differ"), eager, call, arrays) is None
+    for error in (RuntimeError, ValueError):
+        assert in_words_of_eager_torch(error("shapes differ"), eager, call, arrays) is None
 
 
-def test_refusal_log_is_suppressed() -> None:
+def test_refusal_log_is_suppressed(caplog: pytest.LogCaptureFixture) -> None:
     """Traced without values, a kernel that refuses is logged with its whole traceback, beside being raised."""
-    heard: list[logging.LogRecord] = []
-
-    class Hearing(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            heard.append(record)
-
-    logger, hearing = logging.getLogger("torch._subclasses.fake_tensor"), Hearing()
-    logger.addHandler(hearing)
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    logger.addHandler(caplog.handler)
     try:
-        text = "torch.addmm(input0, input0, input0)"
-        assert verdict(refused_case(text, "RuntimeError", "", ROWS), by("aot_eager")).status is Status.PASSED
-        assert [record.getMessage() for record in heard] == []
+        passes(refused_case("torch.addmm(input0, input0, input0)", "RuntimeError", "", ROWS), by("aot_eager"))
         logger.error("another thing")
-        assert [record.getMessage() for record in heard] == ["another thing"]
     finally:
-        logger.removeHandler(hearing)
+        logger.removeHandler(caplog.handler)
+    assert {record.getMessage() for record in caplog.records if record.name == logger.name} == {"another thing"}

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 
+from optest.backends import BackendDriver
 from optest.core.runner import execute
 from optest.operators import operators
 from optest.spec import (
     Argument,
     Fill,
     Layer,
+    Reason,
+    Status,
     TensorSpec,
     TestCase,
     Tolerance,
@@ -104,31 +110,84 @@ def zeros() -> Wrong:
     return Wrong(lambda outputs: [np.zeros_like(each) for each in outputs])
 
 
-def verdict(of: TestCase, driver: TorchBackend | None = None) -> Verdict:
+def verdict(of: TestCase, driver: BackendDriver | None = None) -> Verdict:
     return execute([of], driver or TorchBackend()).verdicts[0]
 
 
-def by(compiler: str) -> TorchBackend:
+def passes(of: TestCase, *drivers: BackendDriver | None) -> Verdict:
+    """Return the last verdict on a case, which has to pass with each of the drivers, torch if there are none."""
+    for driver in drivers or (None,):
+        found = verdict(of, driver)
+        assert found.status is Status.PASSED, (of, driver, found)
+    return found
+
+
+def fails(
+    of: TestCase,
+    driver: TorchBackend | None = None,
+    *,
+    reason: Reason = Reason.VALUE,
+    output: str | None = None,
+    words: str = "",
+) -> Verdict:
+    """Return the verdict on a case, which has to have the reason; its message begins with ``output``, has ``words``."""
+    found = verdict(of, driver)
+    assert found.reason is reason, found
+    assert output is None or found.message.partition(":")[0] == output, found
+    assert words in found.message, found
+    return found
+
+
+def separates(of: TestCase, *wrong: TorchBackend, **expected: Any) -> None:
+    """Assert that a case passes with torch and fails as expected with each of the wrong backends."""
+    passes(of)
+    for driver in wrong:
+        fails(of, driver, **expected)
+
+
+_NAMES = itertools.count()
+
+
+def registered(compiler: Any, name: str = "") -> TorchBackend:
+    """Torch with that compiler, which gets a graph and its inputs, under that name or a new one."""
+    name = name or f"optest_compiler_{next(_NAMES)}"
+    torch._dynamo.register_backend(compiler, name=name)
+    return by(name)
+
+
+def by(compiler: str | None) -> TorchBackend:
     driver = TorchBackend()
     driver.configure({"compile_backend": compiler})
     return driver
 
 
-def compiler_that(name: str, change: Callable[[Sequence[Any], Any], Any]) -> TorchBackend:
-    """Torch with a compiler of that name, which ``change`` gets the graph's tensors and its results of."""
+def compiled_as(change: Callable[[Sequence[Any], Any], Any], name: str = "") -> TorchBackend:
+    """Torch with a compiler whose code returns ``change`` of the graph's tensors and its results."""
 
     def compiler(graph: Any, _: Any) -> Any:
         return lambda *given: change([each for each in given if isinstance(each, torch.Tensor)], graph(*given))
 
-    torch._dynamo.register_backend(compiler, name=name)
-    return by(name)
+    return registered(compiler, name)
 
 
-def compiler_without_kernels(name: str) -> TorchBackend:
+def compiler_without_kernels(name: str = "") -> TorchBackend:
     """Torch with a compiler of that name that fails to compile."""
 
-    def fails(_: Any, __: Any) -> Any:
+    def refuse(_: Any, __: Any) -> Any:
         raise NotImplementedError("no such kernel")
 
-    torch._dynamo.register_backend(fails, name=name)
-    return by(name)
+    return registered(refuse, name)
+
+
+def _graph_forward(graph: Any, _: Any) -> Any:
+    return make_boxed_func(graph.forward)
+
+
+def compiled_both_ways(forward: Any = _graph_forward, backward: Any = _graph_forward) -> TorchBackend:
+    """Torch with a compiler of its own for the graph and for that of the gradients."""
+    return registered(aot_autograd(fw_compiler=forward, bw_compiler=backward))
+
+
+def changing_results(change: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
+    """A compiler of one of the two graphs, whose code returns ``change`` of the results."""
+    return lambda graph, _: make_boxed_func(lambda *given: list(change(graph(*given))))

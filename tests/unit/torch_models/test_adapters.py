@@ -7,9 +7,6 @@ import types
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 from model_results import results
 from texts import refusal
@@ -18,7 +15,6 @@ from optest.errors import OptestError, Unavailable, UsageError
 from optest.torch.models.adapters import MODELS, TorchModel, open_model, presets_of
 from optest.torch.models.initialisation import PRESETS
 
-pytestmark = pytest.mark.torch
 OWN = ("gpt2", "llama", "resnet34", "mobilenet_v2")
 LIGHT = {"resnet34": {"image_size": 32}, "mobilenet_v2": {"image_size": 32}}
 
@@ -33,13 +29,11 @@ def test_weights_depend_only_on_name_and_seed(name: str) -> None:
     one = open_model(name, config=LIGHT.get(name, {}))
     before = torch.rand(1)
     torch.manual_seed(2)
-    two = open_model(name, config=LIGHT.get(name, {}))
-    reseeded = open_model(name, config=LIGHT.get(name, {}), seed=1)
+    two, reseeded = (open_model(name, config=LIGHT.get(name, {}), seed=seed) for seed in (0, 1))
     assert all(map(torch.equal, bits(one.module), bits(two.module)))
     assert not any(map(torch.equal, one.module.parameters(), reseeded.module.parameters()))
     first, again, second = (next(iter(one.inputs(seed).values())) for seed in (0, 0, 1))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, second)
+    assert (torch.equal(first, again), torch.equal(first, second)) == (True, False)
     torch.manual_seed(1)
     assert torch.equal(before, torch.rand(1)), "torch's random state is unchanged"
 
@@ -81,12 +75,12 @@ def test_language_model_is_causal(name: str) -> None:
 
 def test_configuration_changes_sizes() -> None:
     model = open_model("gpt2", config={"n_layer": 1, "batch": 1, "tokens": 5, "tied": True})
-    assert len(model.module.transformer.h) == 1
-    assert model.module.lm_head.weight is model.module.transformer.wte.weight
-    assert results(model, model.inputs(0))["logits"].shape == (1, 5, 512)
-    assert model.module.transformer.wte.weight.shape[1] == 64
+    table = model.module.transformer.wte.weight
+    assert (len(model.module.transformer.h), table.shape[1]) == (1, 64)
+    assert model.module.lm_head.weight is table
     image = open_model("resnet34", config={"width": 8, "image_size": 32, "num_classes": 3, "batch": 1})
-    assert results(image, image.inputs(0))["logits"].shape == (1, 3)
+    shapes = [results(each, each.inputs(0))["logits"].shape for each in (model, image)]
+    assert shapes == [(1, 5, 512), (1, 3)]
 
 
 @pytest.mark.parametrize(
@@ -130,6 +124,8 @@ def test_invalid_model_or_configuration_is_an_error(mine: Path, name: str, confi
 def test_unknown_preset_is_an_error() -> None:
     with refusal(UsageError, "torch_models.unknown_preset_smal_did"):
         open_model("gpt2", preset="smal")
+    assert presets_of("gpt2") == presets_of("hf:BertModel") == PRESETS
+    assert presets_of("gpt2", Path("w.safetensors")) == ("",)  # which has weights
 
 
 MINE = """
@@ -178,11 +174,6 @@ def test_user_model_keeps_its_weights(mine: Path, monkeypatch: pytest.MonkeyPatc
     assert open_model("mine:good").outputs == model.outputs
 
 
-def test_presets_are_for_models_without_weights() -> None:
-    assert presets_of("gpt2") == presets_of("hf:BertModel") == PRESETS
-    assert presets_of("gpt2", Path("w.safetensors")) == ("",)
-
-
 def test_registered_model_opens(monkeypatch: pytest.MonkeyPatch) -> None:
     def factory(_: dict) -> TorchModel:
         module = torch.nn.Linear(4, 2)
@@ -218,19 +209,13 @@ class AnLMHeadModel(torch.nn.Module):
         return {"logits": logits, "past": (logits,)} if self.config.use_cache else {"logits": logits}
 
 
-def test_transformers_model_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transformers_model_opens(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     stand_in(monkeypatch, "transformers", AnLMHeadModel=AnLMHeadModel)
     model = open_model("hf:AnLMHeadModel", config={"width": 6})
-    assert model.outputs == ("logits",)
-    assert (model.causal, model.vocabulary, model.context) == (True, 11, 40)
+    assert (model.outputs, model.causal, model.vocabulary, model.context) == (("logits",), True, 11, 40)
     assert model.module.embed.weight.shape == (11, 6)
-    assert torch.equal(model.inputs(3)["input_ids"], model.inputs(3)["input_ids"])
-    assert not torch.equal(model.inputs(3)["input_ids"], model.inputs(4)["input_ids"])
-
-
-def test_model_size_is_printed_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    stand_in(monkeypatch, "transformers", AnLMHeadModel=AnLMHeadModel)
-    open_model("hf:AnLMHeadModel", config={"width": 6})
+    first, again, other = (model.inputs(seed)["input_ids"] for seed in (3, 3, 4))
+    assert (torch.equal(first, again), torch.equal(first, other)) == (True, False)
     assert "AnLMHeadModel: 66 parameters" in capsys.readouterr().err
     with refusal(UsageError, "torch_models.parameters_gib_of_memory"):
         open_model("hf:AnLMHeadModel", config={"width": 1 << 40})
@@ -250,12 +235,10 @@ def test_timm_model_opens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("timm", "transformers"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(Unavailable, match="pip install timm"):
-        open_model("timm:resnet18")
-    with pytest.raises(Unavailable, match=r"pip install transformers"):
-        open_model("hf:GPT2LMHeadModel")
+    for package, name in (("transformers", "hf:GPT2LMHeadModel"), ("timm", "timm:resnet18")):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(Unavailable, match=f"pip install {package}"):
+            open_model(name)
     monkeypatch.delitem(sys.modules, "timm")
     (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -5,12 +5,10 @@ from __future__ import annotations
 import copy
 import types
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 from model_results import results
 from texts import refusal
@@ -21,7 +19,6 @@ from optest.torch.models.adapters import TorchModel, open_model
 from optest.torch.models.graphs import Graph, exported_content, graph_of
 from optest.torch.tensors import from_torch
 
-pytestmark = pytest.mark.torch
 LIGHT = {"image_size": 32, "batch": 1}
 SMALL = {"gpt2": {}, "llama": {}, "resnet34": {"width": 8, **LIGHT}, "mobilenet_v2": LIGHT}
 
@@ -47,25 +44,35 @@ def arrays(inputs: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
     return {name: from_torch(each) for name, each in inputs.items()}
 
 
-def run(graph: Graph, inputs: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
+def opened(name_or_model: str | TorchModel, **config: Any) -> tuple[TorchModel, dict[str, np.ndarray], Graph]:
+    """Return a model, its example inputs and its graph."""
+    is_name = isinstance(name_or_model, str)
+    model = open_model(name_or_model, config=config) if is_name else name_or_model
+    given = arrays(model.inputs(0))
+    return model, given, graph_of(model, given)
+
+
+def run(graph: Graph, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the model's outputs by name."""
-    feeds = arrays(inputs)
-    values = {**feeds, **dict(graph.stream(graph.region(graph.outputs, feeds), feeds))}
+    values = all_values(graph, given)
     return {name: values[value] for name, value in graph.outputs_of.items()}
+
+
+def all_values(graph: Graph, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {**given, **dict(graph.stream(graph.region(graph.outputs, given), given))}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nodes_compute_the_model_outputs(name: str) -> None:
-    model = open_model(name, config=SMALL[name])
+    model, given, graph = opened(name, **SMALL[name])
     inputs = model.inputs(0)
-    graph = graph_of(model, arrays(inputs))
     assert graph.inputs == tuple(inputs)
     narrow = results(model, inputs)["logits"].numpy()
-    assert np.array_equal(run(graph, inputs)["logits"], narrow)
+    assert np.array_equal(run(graph, given)["logits"], narrow)
     wide = copy.deepcopy(model.module).double()
     with torch.no_grad():
         expected = wide(**{key: each.double() if each.is_floating_point() else each for key, each in inputs.items()})
-    found = run(graph.widened, inputs)["logits"]
+    found = run(graph.widened, given)["logits"]
     if name != "llama":  # which computes norms and angles in float32, whatever its dtype is
         assert np.array_equal(found, expected.numpy())
     assert found.dtype == np.float64
@@ -73,28 +80,27 @@ def test_nodes_compute_the_model_outputs(name: str) -> None:
     assert torch.get_default_dtype() == torch.float32
 
 
-def test_nodes_know_their_module_and_line() -> None:
-    model = open_model("gpt2")
-    graph = graph_of(model, arrays(model.inputs(0)))
-    norm, softmax = graph.node_of_value["layer_norm_2"], graph.node_of_value["softmax_1"]
-    assert graph.operator(norm) == "aten.layer_norm.default"
-    module, place = graph.origin_of(norm).split(", ", 1)
-    assert module == "transformer.h.1.ln_1"
-    assert place.endswith(": x = x + attention(norm(x), *angles)")  # the model's line, and not that of torch
-    assert graph.operator(softmax) == "aten.softmax.int"
-    module, place = graph.origin_of(softmax).split(", ", 1)
-    assert module == "transformer.h.1.attn.attention"
-    assert place.startswith("language.py:")
-    assert ": weights = torch.softmax(" in place
+@pytest.mark.parametrize(
+    ("value", "operator", "module", "source"),
+    [
+        # The model's line, and not that of torch.
+        ("layer_norm_2", "aten.layer_norm.default", "transformer.h.1.ln_1", ": x = x + attention(norm(x), *angles)"),
+        ("softmax_1", "aten.softmax.int", "transformer.h.1.attn.attention", ": weights = torch.softmax("),
+    ],
+)
+def test_nodes_know_their_module_and_line(value: str, operator: str, module: str, source: str) -> None:
+    _, _, graph = opened("gpt2")
+    node = graph.node_of_value[value]
+    assert graph.operator(node) == operator
+    assert graph.origin_of(node).startswith(f"{module}, language.py:")
+    assert source in graph.origin_of(node)
     assert graph.operator(graph.node_of_value["getitem"]) == "getitem"
     assert graph.region(["getitem"], ["split"]).inputs == ("split",)
 
 
 def test_single_node_runs() -> None:
-    model = open_model("gpt2")
-    given = arrays(model.inputs(0))
-    graph = graph_of(model, arrays(model.inputs(0)))
-    values = {**given, **dict(graph.stream(graph.region(graph.outputs, given), given))}
+    _, given, graph = opened("gpt2")
+    values = all_values(graph, given)
     for name in values.keys() - given.keys():
         region = graph.region([name], values)
         operands = {each: values[each] for each in region.inputs}  # nothing else
@@ -105,8 +111,8 @@ def test_single_node_runs() -> None:
 
 
 def test_stream_runs_no_node_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = graph_of(model := open_model("gpt2"), arrays(model.inputs(0)))
-    given, computed, value_of = arrays(model.inputs(0)), [], Graph.value_of
+    _, given, graph = opened("gpt2")
+    computed, value_of = [], Graph.value_of
 
     def watched(self: Graph, node, values):
         computed.append(node.name)
@@ -127,29 +133,16 @@ def test_float64_reaches_casts_constants_and_default_dtypes() -> None:
         tenth = torch.ones(4).div(10) + torch.tensor([0.5, 0.25, 0.125, 1.0])
         return (self.linear(x).to(torch.float32) * third + tenth).softmax(-1, dtype=torch.float32)
 
-    model = model_of(forward)
-    found = run(graph_of(model, arrays(model.inputs(0))).widened, model.inputs(0))["y"]
+    model, given, graph = opened(model_of(forward))
     linear = model.module.linear
     weight, bias = (parameter.detach().double().numpy() for parameter in (linear.weight, linear.bias))
-    y = (model.inputs(0)["x"].double().numpy() @ weight.T + bias) * (np.arange(4) / 3)
+    y = (given["x"].astype(np.float64) @ weight.T + bias) * (np.arange(4) / 3)
     y += np.full(4, 0.1) + np.array([0.5, 0.25, 0.125, 1.0])
     expected = np.exp(y) / np.exp(y).sum(-1, keepdims=True)
-    np.testing.assert_allclose(found, expected, rtol=1e-14)
+    np.testing.assert_allclose(run(graph.widened, given)["y"], expected, rtol=1e-14)
 
 
-def test_float32_in_float64_graph_is_an_error() -> None:
-    model = model_of(lambda self, x: torch.sin(x))
-    graph = graph_of(model, arrays(model.inputs(0)))
-    assert run(graph, model.inputs(0))["y"].dtype == np.float32
-    (node,) = graph.nodes
-    narrow = types.SimpleNamespace(name=node.name, args=node.args, kwargs=node.kwargs, target=narrow_sine)
-    with refusal(Fault, "torch_models.sine_sin_yields_float") as caught:
-        graph.widened.value_of(narrow, model.inputs(0))
-    assert caught.value.reason is Reason.REFERENCE_FAILED
-    assert torch.get_default_dtype() == torch.float32
-
-
-class _NarrowSine:
+class NarrowSine:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return torch.sin(x).float()
 
@@ -157,7 +150,15 @@ class _NarrowSine:
         return "narrow sine"
 
 
-narrow_sine = _NarrowSine()
+def test_float32_in_float64_graph_is_an_error() -> None:
+    model, given, graph = opened(model_of(lambda self, x: torch.sin(x)))
+    assert run(graph, given)["y"].dtype == np.float32
+    (node,) = graph.nodes
+    narrow = types.SimpleNamespace(name=node.name, args=node.args, kwargs=node.kwargs, target=NarrowSine())
+    with refusal(Fault, "torch_models.sine_sin_yields_float") as caught:
+        graph.widened.value_of(narrow, model.inputs(0))
+    assert caught.value.reason is Reason.REFERENCE_FAILED
+    assert torch.get_default_dtype() == torch.float32
 
 
 @pytest.mark.parametrize(
@@ -172,8 +173,7 @@ narrow_sine = _NarrowSine()
     ids=["dropout not trained", "attention", "rrelu not trained", "dropout trained", "drawn"],
 )
 def test_random_operators_are_detected(forward: Callable, drawn: str) -> None:
-    model = model_of(forward)
-    assert graph_of(model, arrays(model.inputs(0))).random == drawn
+    assert opened(model_of(forward))[2].random == drawn
 
 
 def test_inplace_operators_and_regions_are_decomposed() -> None:
@@ -186,14 +186,12 @@ def test_inplace_operators_and_regions_are_decomposed() -> None:
             z = y.float() + before
         return {"z": z, "parts": y.split(2, 1)}
 
-    model = model_of(forward, "z", "parts_0", "parts_1")
-    inputs = model.inputs(0)
-    graph = graph_of(model, arrays(inputs))
-    expected, given = results(model, inputs), arrays(inputs)
+    model, given, graph = opened(model_of(forward, "z", "parts_0", "parts_1"))
+    expected = results(model, model.inputs(0))
     made = ((value, value.copy()) for _, value in graph.stream(graph.region(graph.outputs, given), given))
     assert all(np.array_equal(*pair) for pair in list(made))  # no later node wrote into one
-    assert all(np.array_equal(value, expected[name].numpy()) for name, value in run(graph, inputs).items())
-    assert run(graph.widened, inputs)["z"].dtype == np.float64
+    assert all(np.array_equal(value, expected[name].numpy()) for name, value in run(graph, given).items())
+    assert run(graph.widened, given)["z"].dtype == np.float64
 
 
 @pytest.mark.heavy

@@ -6,16 +6,12 @@ import copy
 from collections.abc import Callable
 
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 from model_results import results
 
 from optest.torch.models.adapters import open_model
 from optest.torch.models.initialisation import PRESETS
 
-pytestmark = pytest.mark.torch
 HEAD = 16
 # Minimum change of the logits by a fault, in units of float32's error against float64.
 SHOWN = 3
@@ -38,66 +34,47 @@ class LateForKeys(torch.nn.Module):
         return self.rotary(x, cos, sin) if self.calls % 2 else self.rotary(x, cos.roll(1, 0), sin.roll(1, 0))
 
 
-def without_mask(attention) -> None:
-    attention.attention = WithoutMask()
+TWO_HEADS = slice(0, 2 * HEAD)
+FAULTS: dict[str, Callable] = {
+    "without_mask": lambda attention: setattr(attention, "attention", WithoutMask()),
+    "late_for_keys": lambda attention: setattr(attention, "rotary", LateForKeys(attention.rotary)),
+    "eps": lambda norm: setattr(norm, "eps", 1e-6),
+    "erf": lambda act: setattr(act, "approximate", "none"),
+    "no_bias": lambda layer: layer.bias.zero_(),
+    "heads_of_rows": lambda layer: layer.weight[TWO_HEADS].copy_(layer.weight[TWO_HEADS].roll(HEAD, 0)),
+    "heads_of_columns": lambda layer: layer.weight[:, TWO_HEADS].copy_(layer.weight[:, TWO_HEADS].roll(HEAD, 1)),
+    "mean": lambda norm: norm.running_mean[0].add_(0.05 * norm.running_var[0].sqrt()),
+    "unclipped": lambda act: setattr(act, "max_val", 1e9),
+}
 
 
-def late_for_keys(attention) -> None:
-    attention.rotary = LateForKeys(attention.rotary)
-
-
-def eps(norm) -> None:
-    norm.eps = 1e-6
-
-
-def erf(act) -> None:
-    act.approximate = "none"
-
-
-def no_bias(layer) -> None:
-    layer.bias.zero_()
-
-
-def heads_of_rows(layer) -> None:
-    layer.weight[: 2 * HEAD] = layer.weight[: 2 * HEAD].roll(HEAD, 0)
-
-
-def heads_of_columns(layer) -> None:
-    layer.weight[:, : 2 * HEAD] = layer.weight[:, : 2 * HEAD].roll(HEAD, 1)
-
-
-def mean(norm) -> None:
-    norm.running_mean[0] += 0.05 * norm.running_var[0].sqrt()
-
-
-def unclipped(act) -> None:
-    act.max_val = 1e9
-
-
-GPT2 = [
-    *((f"transformer.h.{block}.{part}", fault) for block in (0, 1) for part, fault in (
-        ("ln_1", eps), ("ln_2", eps), ("mlp.act", erf), ("attn", without_mask), ("attn.c_proj", heads_of_rows),
-        ("ln_1", no_bias), ("ln_2", no_bias), ("attn.c_attn", no_bias), ("attn.c_proj", no_bias),
-        ("mlp.c_fc", no_bias), ("mlp.c_proj", no_bias),
-    )),
-    ("transformer.ln_f", eps),
-    ("transformer.ln_f", no_bias),
-]  # fmt: skip
-LLAMA = [
-    *((f"model.layers.{block}.{part}", fault) for block in (0, 1) for part, fault in (
-        ("input_layernorm", eps), ("post_attention_layernorm", eps), ("self_attn", without_mask),
-        ("self_attn", late_for_keys), ("self_attn.o_proj", heads_of_columns),
-    )),
-    ("model.norm", eps),
-]  # fmt: skip
-RESNET = [
-    ("bn1", mean), ("layer1.0.bn1", mean), ("layer2.3.bn2", mean), ("layer3.0.downsample.1", mean),
-    ("layer4.2.bn1", mean), ("layer4.2.bn2", no_bias), ("fc", no_bias), ("bn1", eps), ("layer4.0.bn2", eps),
-]  # fmt: skip
-MOBILENET = [
-    ("features.0.1", mean), ("features.17.conv.3", mean), ("features.9.conv.0.1", eps), ("features.0.2", unclipped),
-]  # fmt: skip
-ALL = {"gpt2": GPT2, "llama": LLAMA, "resnet34": RESNET, "mobilenet_v2": MOBILENET}
+ALL = {
+    "gpt2": {
+        "eps": "transformer.h.*.ln_1 transformer.h.*.ln_2 transformer.ln_f",
+        "erf": "transformer.h.*.mlp.act",
+        "without_mask": "transformer.h.*.attn",
+        "heads_of_rows": "transformer.h.*.attn.c_proj",
+        "no_bias": "transformer.h.*.ln_1 transformer.h.*.ln_2 transformer.h.*.attn.c_attn transformer.h.*.attn.c_proj "
+        "transformer.h.*.mlp.c_fc transformer.h.*.mlp.c_proj transformer.ln_f",
+    },
+    "llama": {
+        "eps": "model.layers.*.input_layernorm model.layers.*.post_attention_layernorm model.norm",
+        "without_mask": "model.layers.*.self_attn",
+        "late_for_keys": "model.layers.*.self_attn",
+        "heads_of_columns": "model.layers.*.self_attn.o_proj",
+    },
+    "resnet34": {
+        "mean": "bn1 layer1.0.bn1 layer2.3.bn2 layer3.0.downsample.1 layer4.2.bn1",
+        "no_bias": "layer4.2.bn2 fc",
+        "eps": "bn1 layer4.0.bn2",
+    },
+    "mobilenet_v2": {
+        "mean": "features.0.1 features.17.conv.3",
+        "eps": "features.9.conv.0.1",
+        "unclipped": "features.0.2",
+    },
+}
+"""Modules by model and fault; the star is both blocks."""
 
 
 @pytest.mark.heavy
@@ -108,14 +85,14 @@ def test_default_initialisation_reveals_faults(name: str) -> None:
 
 
 def test_no_single_scale_reveals_all_faults() -> None:
-    faults = [("transformer.ln_f", eps), ("transformer.h.0.mlp.act", erf)]
+    faults = {"eps": "transformer.ln_f", "erf": "transformer.h.0.mlp.act"}
     small, large = (dict(changes("gpt2", preset, faults)) for preset in ("small", "large"))
     epsilon, gelu = small
     assert small[epsilon] > SHOWN > 1 > large[epsilon]
     assert large[gelu] > SHOWN
 
 
-def changes(name: str, preset: str, faults: list[tuple[str, Callable]]):
+def changes(name: str, preset: str, faults: dict[str, str]):
     """Yield each fault with its change of the logits, in units of float32's error."""
     model = open_model(name, preset=preset)
     inputs = model.inputs(0)
@@ -125,7 +102,11 @@ def changes(name: str, preset: str, faults: list[tuple[str, Callable]]):
         right = wide(**in_wide)
         error = (results(model, inputs)["logits"] - right).abs().max()
         assert 0 < error < 1e-4
-        for path, fault in faults:
+        for fault, path in ((fault, path) for fault, paths in faults.items() for path in both_blocks(paths)):
             faulty = copy.deepcopy(wide)
-            fault(faulty.get_submodule(path))
-            yield f"{fault.__name__} of {path}", float((faulty(**in_wide) - right).abs().max() / error)
+            FAULTS[fault](faulty.get_submodule(path))
+            yield f"{fault} of {path}", float((faulty(**in_wide) - right).abs().max() / error)
+
+
+def both_blocks(paths: str) -> list[str]:
+    return [path.replace("*", block) for path in paths.split() for block in ("01" if "*" in path else "0")]
