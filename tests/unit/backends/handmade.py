@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from optest.backends import _BUILTINS, BackendDriver, BackendManager
 from optest.clib.library.subject import Subject
 from optest.spec import Argument, BackendTarget, Fill, OperatorDescriptor, TensorSpec, TestCase, dtype
 
@@ -46,6 +47,10 @@ def command_case(
         backend_config={section: config},
         **fields,
     )
+
+
+def command_driver(name: str = "command") -> BackendDriver:
+    return BackendManager(_BUILTINS).get(name)
 
 
 def inputs(kind: str = "float32") -> list[np.ndarray[Any, Any]]:

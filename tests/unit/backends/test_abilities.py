@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from texts import says
 
-from optest.backends import BackendDriver, abilities, backend_manager, command_abilities, worker_abilities
+from optest.backends import (
+    _BUILTINS,
+    BackendDriver,
+    BackendManager,
+    abilities,
+    backend_manager,
+    command_abilities,
+    worker_abilities,
+)
 from optest.errors import Unavailable
 from optest.operators import operators
 from optest.spec import BackendTarget, TestCase
@@ -28,13 +36,10 @@ class Plain(BackendDriver):
         return inputs
 
 
-def test_the_port_has_39_members() -> None:
+def test_port_and_abilities_have_few_members() -> None:
     # 14 as long as each method with a default was an ability of its own, which a caller had to ask for
     members = {name for name in (*vars(BackendDriver), *BackendDriver.__annotations__) if not name.startswith("_")}
     assert len(members) <= 39, sorted(members)
-
-
-def test_every_ability_is_one_member() -> None:
     assert PROTOCOLS
     assert len({each.member for each in PROTOCOLS}) == len(PROTOCOLS)
 
@@ -55,6 +60,9 @@ def test_defaults_of_a_driver() -> None:
     assert (driver.golden(case), driver.own_verdict(case), driver.command_line(case)) == (None, None, None)
     assert (driver.further(case), driver.writes_inputs(case), driver.options, driver.doctor()) == ((), (), (), ())
     assert command_abilities.case_options_of(driver) == {}
+    command = backend_manager.get("command")
+    assert command.keeps_deadline
+    assert command.runs_programs
 
 
 @pytest.mark.parametrize(
@@ -69,12 +77,6 @@ def test_abilities_of_built_in_drivers(name: str, able: set[str]) -> None:
     assert {each.__name__ for each in PROTOCOLS if isinstance(driver, each)} == able
 
 
-def test_a_command_keeps_deadlines_and_runs_programs() -> None:
-    command = backend_manager.get("command")
-    assert command.keeps_deadline
-    assert command.runs_programs
-
-
 def config_problems(driver: BackendDriver, **section: Any) -> list[str]:
     case = TestCase(
         descriptor=operators.get("relu"),
@@ -85,7 +87,8 @@ def config_problems(driver: BackendDriver, **section: Any) -> list[str]:
     return [*command_abilities.config_problems(driver, case)]
 
 
-@pytest.mark.parametrize("name", backend_manager.names())
+# Not `backend_manager.names()`, which has the drivers that other test modules of this process have registered.
+@pytest.mark.parametrize("name", BackendManager(_BUILTINS).names())
 @pytest.mark.parametrize("key", ["devcie", "golden", "workdri", "modul"])
 def test_every_shipped_backend_refuses_an_unknown_key(name: str, key: str) -> None:
     try:

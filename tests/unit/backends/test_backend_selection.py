@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from texts import refusal
 
+import optest.backends
+import optest.spec
 from optest.backends import _BUILTINS, BackendDriver, BackendManager, declared_numerics
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.spec import Numerics
@@ -65,14 +70,11 @@ def test_a_backend_without_chips_takes_none(manager: BackendManager, name: str) 
         manager.select(name, "ascend910b")
 
 
-def test_stub_is_selected_only_by_name(manager: BackendManager) -> None:
+def test_backends_are_selected_by_name_only(manager: BackendManager) -> None:
     for wanted in ("gpu", "cuda", "stb"):
         with pytest.raises(UnknownName):
             manager.select(wanted)
     assert manager.select("stub", "any chip").name == "stub"
-
-
-def test_unknown_backend_lists_names_and_kinds(manager: BackendManager) -> None:
     with pytest.raises(UnknownName) as caught:
         manager.select("asend")
     assert caught.value.suggestion == "ascend"
@@ -92,39 +94,31 @@ def test_user_driver_is_selected_by_kind_and_chip(manager: BackendManager) -> No
     assert caught.value.suggestion == "a100"
 
 
-def test_user_driver_precedes_builtin_for_its_chips(manager: BackendManager) -> None:
-    manager.register(gpu(name="my-npu", kind="npu", chips=("n1",)))
-    assert manager.select("npu").name == "my-npu"
-    assert manager.select("npu", "n1").name == "my-npu"
-    assert manager.select("npu", "ascend910b").name == "ascend"
-
-
 def test_driver_registered_by_path_has_kind(manager: BackendManager) -> None:
     manager.register_path("my-gpu", f"{__name__}:Gpu")
     assert "my-gpu" in manager.names()
     assert manager.select("gpu", "h100").name == "my-gpu"
-
-
-def test_plugin_without_framework_hides_no_others(manager: BackendManager, tmp_path: Any) -> None:
-    import sys
-
-    (tmp_path / "lacking_plugin.py").write_text("import a_framework_that_is_not_installed\n")
-    sys.path.insert(0, str(tmp_path))
-    try:
-        manager.register_path("lacking", "lacking_plugin:Driver")
-        assert manager.select("npu").name == "ascend"
-        with pytest.raises(
-            Unavailable, match=r"^backend lacking is unavailable: pip install a_framework_that_is_not_installed"
-        ):
-            manager.select("lacking")
-    finally:
-        sys.path.remove(str(tmp_path))
-
-
-def test_path_of_driver_with_other_name_fails(manager: BackendManager) -> None:
     manager.register_path("mine", f"{__name__}:Gpu")
     with refusal(UsageError, "backends.registered_for_driver_that"):
         manager.select("mine")
+
+
+def test_user_driver_precedes_builtin_for_its_chips(manager: BackendManager) -> None:
+    manager.register(gpu(name="my-npu", kind="npu", chips=("n1",)))
+    selected = [manager.select("npu", *chip).name for chip in ((), ("n1",), ("ascend910b",))]
+    assert selected == ["my-npu", "my-npu", "ascend"]
+
+
+def test_plugin_without_framework_hides_no_others(
+    manager: BackendManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lacking_plugin.py").write_text("import a_framework_that_is_not_installed\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    manager.register_path("lacking", "lacking_plugin:Driver")
+    assert manager.select("npu").name == "ascend"
+    message = r"^backend lacking is unavailable: pip install a_framework_that_is_not_installed"
+    with pytest.raises(Unavailable, match=message):
+        manager.select("lacking")
 
 
 @pytest.mark.parametrize(
@@ -134,10 +128,7 @@ def test_path_of_driver_with_other_name_fails(manager: BackendManager) -> None:
         (gpu(chips="a100"), "expected a tuple of names"),
         (Idle(), "neither `run` nor `run_into`"),
         (gpu(api=2), "api = 2"),
-        (
-            gpu(numerics=Numerics(denormals="Flush")),
-            "numerics.denormals = 'Flush', expected one of 'preserve', 'flush'",
-        ),
+        (gpu(numerics=Numerics(denormals="Flush")), "denormals = 'Flush', expected one of 'preserve', 'flush'"),
         (gpu(numerics=Numerics(accumulator="int8")), "numerics.accumulator = 'int8'"),
         (gpu(numerics=None), "numerics = None"),
         (Gpu, "is the class Gpu, expected an instance"),
@@ -149,11 +140,8 @@ def test_defective_driver_is_refused_on_registration(manager: BackendManager, dr
         manager.register(driver)
 
 
-def test_a_driver_with_run_into_alone_is_sound(manager: BackendManager) -> None:
-    assert manager.register(Into()).name == "into"
-
-
 def test_a_name_is_taken_once_unless_replaced(manager: BackendManager) -> None:
+    assert manager.register(Into()).name == "into"  # run_into without run is enough
     manager.register(Gpu())
     with pytest.raises(UsageError, match="registered already"):
         manager.register(Gpu())
@@ -164,13 +152,12 @@ def test_a_name_is_taken_once_unless_replaced(manager: BackendManager) -> None:
     assert manager.select("gpu") is replacement
 
 
-def test_drivers_are_imported_late() -> None:
-    import subprocess
-    import sys
-
+def test_imports_of_backends() -> None:
     script = "import sys; from optest.backends import backend_manager; backend_manager.names()\n"
     script += "assert not {'torch', 'numpy', 'ml_dtypes'} & set(sys.modules), 'imported too early'"
     subprocess.run([sys.executable, "-c", script], check=True)
+    assert optest.backends.Numerics is optest.spec.Numerics
+    assert {"BackendDriver", "Fault", "Numerics", "Reason", "backend_manager"} <= set(optest.backends.__all__)
 
 
 @pytest.mark.parametrize(

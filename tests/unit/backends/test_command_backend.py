@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-from handmade import case_of, command_case, inputs, spec
+from handmade import case_of, command_case, command_driver, inputs, spec
 from texts import refusal, says, says_exactly
 
 from optest.backends import _BUILTINS, BackendDriver, BackendManager, Fault, Reason, command
-from optest.spec import CheckState, OperatorDescriptor, Status
+from optest.numerics import numpy_dtype
+from optest.spec import CheckState, Fill, OperatorDescriptor, Status, TestCase, dtype
 
 ADD_PY = """
 import sys, numpy as np
@@ -26,11 +29,14 @@ a, b, out, kind = sys.argv[1:5]
 (np.fromfile(a, kind) + np.fromfile(b, kind)).astype(kind).tofile(out)
 """
 ADDING = [sys.executable, "add.py", "{input0}", "{input1}", "{output0}", "{dtype}"]
+SUMS = [[0, 11, 22], [33, 44, 55]]
+COPY = ["cp", "{input0}", "{output0}"]
+BOOM = {"stderr_tail": "boom\n"}
 
 
 @pytest.fixture
 def driver() -> BackendDriver:
-    return BackendManager(_BUILTINS).get("command")
+    return command_driver()
 
 
 @pytest.fixture
@@ -55,31 +61,25 @@ def fault(driver: BackendDriver, place: Path, script: str, timeout_s: float = 20
 @pytest.mark.parametrize("kind", ["float32", "float16", "int8", "int64", "float64"])
 def test_an_adding_program_adds(driver: BackendDriver, place: Path, kind: str) -> None:
     output = run(driver, place, {"command": ADDING}, kind)
-    assert output.dtype == np.dtype(kind)
-    assert output.tolist() == [[0, 11, 22], [33, 44, 55]]
+    assert (output.dtype, output.tolist()) == (np.dtype(kind), SUMS)
 
 
-def test_files_are_raw_and_little_endian(driver: BackendDriver, place: Path) -> None:
+def test_files_are_raw_dense_and_little_endian(driver: BackendDriver, place: Path) -> None:
     run(driver, place, {"command": ["cp", "{input1}", "{output0}"]})
     assert (place / "input/input1.bin").read_bytes() == np.arange(0, 60, 10, dtype="<f4").tobytes()
     assert (place / "input/input0.bin").stat().st_size == 24
+    case = command_case(config={"command": COPY}, base_dir=str(place))
+    wide = np.arange(24, dtype=np.float32).reshape(4, 6)[::2, 5::-2]
+    assert driver.run(case, [wide, np.broadcast_to(np.float32(1), (2, 3))])[0].tolist() == wide.tolist()
+    assert (place / "input/input1.bin").stat().st_size == 24
 
 
 @pytest.mark.parametrize("kind", [ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.int4])
 def test_types_that_numpy_lacks_go_through_files(driver: BackendDriver, place: Path, kind: Any) -> None:
-    name = np.dtype(kind).name
-    case = command_case(kind=name, config={"command": ["cp", "{input0}", "{output0}"]}, base_dir=str(place))
+    case = command_case(kind=np.dtype(kind).name, config={"command": COPY}, base_dir=str(place))
     array = np.arange(6).reshape(2, 3).astype(kind)
     (output,) = driver.run(case, [array, array])
-    assert output.dtype == array.dtype
-    assert output.tolist() == array.tolist()
-
-
-def test_a_strided_input_is_written_dense(driver: BackendDriver, place: Path) -> None:
-    case = command_case(config={"command": ["cp", "{input0}", "{output0}"]}, base_dir=str(place))
-    wide = np.arange(24, dtype=np.float32).reshape(4, 6)[::2, 5::-2]
-    assert driver.run(case, [wide, np.broadcast_to(np.float32(1), (2, 3))])[0].tolist() == wide.tolist()
-    assert (place / "input/input1.bin").stat().st_size == 24
+    assert (output.dtype, output.tolist()) == (array.dtype, array.tolist())
 
 
 def test_input_file_of_other_dtype_is_noted(driver: BackendDriver, place: Path) -> None:
@@ -113,9 +113,6 @@ def test_tokens_environment_and_directory(driver: BackendDriver, place: Path) ->
         os.environ["PATH"],
         workdir,
     ]
-
-
-def test_case_name_is_one_path_component(driver: BackendDriver, place: Path) -> None:
     config = {"command": ADDING, "workdir": "runs/{case}", "prepare": ["cp", str(place / "add.py"), "."]}
     run(driver, place, config, name="../evil/[x y]")
     assert [path.name for path in (place / "runs").iterdir()] == ["evil_x_y"]
@@ -124,31 +121,21 @@ def test_case_name_is_one_path_component(driver: BackendDriver, place: Path) -> 
 @pytest.mark.parametrize(
     ("script", "reason", "status", "details"),
     [
-        (
-            "echo to out; echo boom >&2; exit 42",
-            Reason.EXIT_CODE,
-            Status.ERROR,
-            {"exit_code": 42, "stderr_tail": "boom\n", "stdout_tail": "to out\n"},
-        ),
-        ("sh -c 'kill -SEGV $$'; exit $?", Reason.SIGNAL, Status.CRASHED, {"exit_code": 139, "signal": "SIGSEGV"}),
-        (
-            "echo last words >&2; kill -SEGV $$",
-            Reason.SIGNAL,
-            Status.CRASHED,
-            {"signal": "SIGSEGV", "stderr_tail": "last words\n"},
-        ),
-        ("echo nothing done >&2", Reason.MISSING_OUTPUT, Status.FAILED, {"stderr_tail": "nothing done\n"}),
+        ("echo out; echo boom >&2; exit 42", "EXIT_CODE", "ERROR", {"exit_code": 42, "stdout_tail": "out\n"} | BOOM),
+        ("sh -c 'kill -SEGV $$'; exit $?", "SIGNAL", "CRASHED", {"exit_code": 139, "signal": "SIGSEGV"}),
+        ("echo boom >&2; kill -SEGV $$", "SIGNAL", "CRASHED", {"signal": "SIGSEGV"} | BOOM),
+        ("echo boom >&2", "MISSING_OUTPUT", "FAILED", BOOM),
     ],
 )
 def test_faults_of_commands(
-    driver: BackendDriver, place: Path, script: str, reason: Reason, status: Status, details: dict[str, Any]
+    driver: BackendDriver, place: Path, script: str, reason: str, status: str, details: dict[str, Any]
 ) -> None:
     found = fault(driver, place, script)
-    assert (found.reason, found.status) == (reason, status)
+    assert (found.reason, found.status) == (Reason[reason], Status[status])
     assert details.items() <= found.details.items()
-    if reason is Reason.EXIT_CODE:
+    if reason == "EXIT_CODE":
         assert "exited with status 42" in found.message
-    elif reason is Reason.MISSING_OUTPUT:
+    elif reason == "MISSING_OUTPUT":
         assert found.details["path"] == str(place / "output/output0.bin")
     elif "exit_code" in details:
         assert says_exactly(found.message, "backends.sh_exited_with_status")
@@ -172,36 +159,34 @@ def test_a_stale_output_does_not_pass(driver: BackendDriver, place: Path) -> Non
     run(driver, place, {"command": ADDING})
     assert (place / "output/output0.bin").exists()
     assert fault(driver, place, "true").reason is Reason.MISSING_OUTPUT
-
-
-def test_stale_link_is_removed_without_its_target(driver: BackendDriver, place: Path) -> None:
+    prepare = ["sh", "-c", "mkdir -p output; head -c 24 /dev/zero > output/output0.bin"]
+    assert fault(driver, place, "true", prepare=prepare).reason is Reason.MISSING_OUTPUT
     (place / "precious").write_bytes(b"\0" * 24)
-    (place / "output").mkdir()
     (place / "output/output0.bin").symlink_to(place / "precious")
     assert fault(driver, place, "true").reason is Reason.MISSING_OUTPUT
     assert (place / "precious").exists()
 
 
 @pytest.mark.parametrize(
-    ("count", "words"), [(0, "too short"), (20, "5 elements, not 6"), (25, "too long"), (10**6, "too long")]
+    ("count", "words"),
+    [
+        (0, "too short"),
+        (20, "5 elements, not 6"),
+        (25, "too long"),
+        (10**6, "too long"),
+        (12, "bfloat16[2x3] or float16[2x3]"),
+        (48, "float64[2x3]"),
+        (6, "float8_e4m3fn[2x3] or "),
+    ],
 )
 def test_an_output_of_the_wrong_size(driver: BackendDriver, place: Path, count: int, words: str) -> None:
     found = fault(driver, place, f"head -c {count} /dev/zero > {{output0}}")
     assert found.reason is Reason.SHAPE
-    assert says(found.message, "backends.has_bytes_but_should", count=count)
-    assert words in found.message
-
-
-@pytest.mark.parametrize(
-    ("count", "of"), [(12, "bfloat16[2x3] or float16[2x3]"), (48, "float64[2x3]"), (6, "float8_e4m3fn[2x3] or ")]
-)
-def test_an_output_of_the_size_of_another_dtype(driver: BackendDriver, place: Path, count: int, of: str) -> None:
-    assert says(
-        fault(driver, place, f"head -c {count} /dev/zero > {{output0}}").message,
-        "backends.bytes_as",
-        count=count,
-        of=of,
-    )
+    if "[2x3]" in words:
+        assert says(found.message, "backends.bytes_as", count=count, of=words)
+    else:
+        assert says(found.message, "backends.has_bytes_but_should", count=count)
+        assert words in found.message
 
 
 def test_a_directory_in_place_of_an_output(driver: BackendDriver, place: Path) -> None:
@@ -268,8 +253,7 @@ def test_no_child_of_a_command_survives(driver: BackendDriver, place: Path, end:
         with pytest.raises(Fault) as caught:
             run(driver, place, config, timeout_s=1.5 if end == "sleep 600" else 100)
         assert caught.value.details["strays_killed"] >= 1
-    living = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit() and mark in arguments(entry)]
-    assert living == []
+    assert processes_with(mark) == []
 
 
 def arguments(process: Path) -> str:
@@ -277,6 +261,10 @@ def arguments(process: Path) -> str:
         return (process / "cmdline").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return ""
+
+
+def processes_with(mark: str) -> list[Path]:
+    return [entry for entry in Path("/proc").iterdir() if entry.name.isdigit() and mark in arguments(entry)]
 
 
 def test_build_runs_once_and_before_prepare(driver: BackendDriver, place: Path) -> None:
@@ -321,34 +309,30 @@ def test_cleanup_follows_failed_prepare_and_notes_failures(driver: BackendDriver
     assert "status 3\ndirty" in note.detail
 
 
+def golden_of(driver: BackendDriver, place: Path, config: Any, **fields: Any) -> Any:
+    return driver.golden(command_case(config={"command": ADDING, **config}, base_dir=str(place), **fields))
+
+
+GOLDEN, ONLY_LOAD = {"golden": {"output0": "golden/z.bin"}}, {"golden": {"load": {"out": "golden/z.bin"}}}
+
+
 def test_golden_files_belong_to_one_case(driver: BackendDriver, place: Path) -> None:
-    config = {"command": ADDING, "golden": {"output0": "golden/z.bin"}}
-    one = command_case(config=config, base_dir=str(place))
-    assert driver.golden(one) is None
-    driver.run(one, inputs())
-    (golden,) = driver.golden(one)
-    assert golden.tolist() == [[0, 11, 22], [33, 44, 55]]
-    assert golden.dtype == np.float32  # the file's own, which says that the values are rounded
-    other = command_case(config=config, base_dir=str(place), seed=1)
-    assert driver.golden(other) is None
-    only_load = {"command": ADDING, "golden": {"load": {"out": "golden/z.bin"}}}
+    assert golden_of(driver, place, GOLDEN) is None
+    run(driver, place, {"command": ADDING, **GOLDEN})
+    (golden,) = golden_of(driver, place, GOLDEN)
+    # the file's own dtype, which says that the values are rounded
+    assert (golden.dtype, golden.tolist()) == (np.float32, SUMS)
+    assert golden_of(driver, place, GOLDEN, seed=1) is None
     with refusal(Fault, "backends.belongs_to_another_case") as caught:
-        driver.golden(command_case(config=only_load, base_dir=str(place), seed=1))
+        golden_of(driver, place, ONLY_LOAD, seed=1)
     assert caught.value.reason is Reason.BAD_CASE
-    assert driver.golden(command_case(config=only_load, base_dir=str(place))) is not None
-
-
-def test_golden_files_of_other_origin_are_refused(driver: BackendDriver, place: Path) -> None:
-    config = {"command": ADDING, "golden": {"output0": "golden/z.bin"}}
-    driver.run(command_case(config=config, base_dir=str(place)), inputs())
-    load = {"command": ADDING, "golden": {"load": {"out": "golden/z.bin"}}}
-    assert driver.golden(command_case(config=load, base_dir=str(place))) is not None
+    assert golden_of(driver, place, ONLY_LOAD) is not None
     with refusal(Fault, "backends.another_case_seed_or"):
-        driver.golden(command_case(config=load, base_dir=str(place), reference="elsewhere:add"))
+        golden_of(driver, place, ONLY_LOAD, reference="elsewhere:add")
     np.full(6, 5, np.float32).tofile(place / "golden" / "z.bin")
-    for each in (load, config):
+    for config in (ONLY_LOAD, GOLDEN):
         with pytest.raises(Fault, match="has changed since its") as caught:
-            driver.golden(command_case(config=each, base_dir=str(place)))
+            golden_of(driver, place, config)
         assert caught.value.reason is Reason.BAD_CASE
 
 
@@ -366,12 +350,7 @@ def test_no_file_stands_for_two_things(driver: BackendDriver, place: Path, paths
     assert "has the path" in problem
 
 
-def test_output_of_prepare_does_not_count(driver: BackendDriver, place: Path) -> None:
-    prepare = ["sh", "-c", "mkdir -p output; head -c 24 /dev/zero > output/output0.bin"]
-    assert fault(driver, place, "true", prepare=prepare).reason is Reason.MISSING_OUTPUT
-
-
-def test_user_golden_file_is_noted_not_overwritten(driver: BackendDriver, place: Path) -> None:
+def test_golden_file_of_user_is_kept(driver: BackendDriver, place: Path) -> None:
     np.full(6, 5, np.float32).tofile(place / "mine.bin")
     case = command_case(config={"command": ADDING, "golden": {"out": "mine.bin"}}, base_dir=str(place))
     assert driver.golden(case)[0].tolist() == [[5.0] * 3] * 2
@@ -379,6 +358,12 @@ def test_user_golden_file_is_noted_not_overwritten(driver: BackendDriver, place:
     assert np.fromfile(place / "mine.bin", np.float32).tolist() == [5.0] * 6
     (note,) = driver.checks(case)
     assert "has no .key file" in note.detail
+    np.save(place / "x.npy", inputs()[0])
+    case = with_input_file(place, ONLY_LOAD)
+    (place / "golden").mkdir()
+    np.zeros(6, np.float32).tofile(place / "golden" / "z.bin")
+    (place / "golden" / "z.bin.key").write_text(f"{case.key}\n")
+    assert driver.golden(case) is not None
 
 
 def test_missing_golden_file_next_to_users_is_created(driver: BackendDriver, place: Path) -> None:
@@ -403,27 +388,26 @@ def test_missing_golden_file_next_to_users_is_created(driver: BackendDriver, pla
 
 
 def test_missing_or_short_golden_files_fail(driver: BackendDriver, place: Path) -> None:
-    config = {"command": ADDING, "golden": {"load": {"out": "g.bin"}}}
-    case = command_case(config=config, base_dir=str(place))
     with pytest.raises(Fault, match="does not exist"):
-        driver.golden(case)
-    (place / "g.bin").write_bytes(b"123")
+        golden_of(driver, place, ONLY_LOAD)
+    (place / "golden").mkdir()
+    (place / "golden" / "z.bin").write_bytes(b"123")
     with refusal(Fault, "backends.has_bytes_but_should_have"):
-        driver.golden(case)
-    assert driver.golden(command_case(config={"command": ADDING}, base_dir=str(place))) is None
+        golden_of(driver, place, ONLY_LOAD)
+    assert golden_of(driver, place, {}) is None
 
 
 def test_two_drivers_in_one_directory_take_turns(place: Path) -> None:
     """Two workers with the same workdir would read each other's files."""
-    script = "sleep 0.2; cp {input0} {output0}"
     results: dict[int, list[Any]] = {}
 
-    def ask(number: int) -> None:
-        case = command_case(config={"command": ["sh", "-c", script]}, base_dir=str(place))
+    def call(number: int) -> None:
+        config = {"command": ["sh", "-c", "sleep 0.2; cp {input0} {output0}"]}
         array = np.full((2, 3), number, np.float32)
-        results[number] = BackendManager(_BUILTINS).get("command").run(case, [array, array])[0].tolist()
+        (output,) = command_driver().run(command_case(config=config, base_dir=str(place)), [array, array])
+        results[number] = output.tolist()
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -432,22 +416,143 @@ def test_two_drivers_in_one_directory_take_turns(place: Path) -> None:
 
 
 def test_inputs_that_cannot_be_written(driver: BackendDriver, place: Path) -> None:
+    files = {"input0": {"path": "x", "dtype": "int8"}}
+    case = command_case(config={"command": ADDING, "inputs": files}, base_dir=str(place))
+    with refusal(Fault, "backends.input_cannot_be_written") as caught:
+        driver.run(case, [np.full((2, 3), 0.5, np.float32)] * 2)
+    assert caught.value.reason is Reason.BAD_CASE
     (place / "input").write_text("a file where a directory should be")
     found = fault(driver, place, "true")
     assert found.reason is Reason.BAD_CASE
     assert "input0 cannot be written" in found.message
 
 
-def test_values_that_the_file_cannot_hold(driver: BackendDriver, place: Path) -> None:
-    config = {"command": ADDING, "inputs": {"input0": {"path": "x", "dtype": "int8"}}}
-    case = command_case(config=config, base_dir=str(place))
-    with refusal(Fault, "backends.input_cannot_be_written") as caught:
-        driver.run(case, [np.full((2, 3), 0.5, np.float32)] * 2)
-    assert caught.value.reason is Reason.BAD_CASE
-
-
 def test_the_ascend_driver_reads_its_own_section(place: Path) -> None:
     driver = BackendManager(_BUILTINS).select("npu", "Ascend910B")
-    assert run(driver, place, {"command": ADDING}).tolist() == [[0, 11, 22], [33, 44, 55]]
+    assert run(driver, place, {"command": ADDING}).tolist() == SUMS
     assert driver.keeps_deadline
     assert signal.SIGKILL == 9
+
+
+def with_input_file(place: Path, config: Any) -> TestCase:
+    """Return a case whose first input comes from x.npy."""
+    case = command_case(config={"command": ADDING, **config}, base_dir=str(place))
+    first, *others = case.inputs
+    return replace(case, inputs=(replace(first, fill=Fill(kind="file", parameters={"path": "x.npy"})), *others))
+
+
+def test_changed_input_file_makes_golden_stale(driver: BackendDriver, place: Path) -> None:
+    np.save(place / "x.npy", inputs()[0])
+    case = with_input_file(place, GOLDEN)
+    driver.run(case, inputs())
+    assert driver.golden(case) is not None
+    assert driver.golden(with_input_file(place, ONLY_LOAD)) is not None
+    np.save(place / "x.npy", inputs()[0] + 1)
+    assert driver.golden(case) is None  # so that the reference is computed
+    with pytest.raises(Fault, match="other inputs") as caught:
+        driver.golden(with_input_file(place, ONLY_LOAD))
+    assert caught.value.reason is Reason.BAD_CASE
+    driver.run(case, inputs())
+    assert driver.golden(case) is not None
+
+
+@pytest.mark.parametrize("hook", ["reference", "generator"])
+def test_changed_code_makes_golden_file_stale(
+    driver: BackendDriver, place: Path, monkeypatch: pytest.MonkeyPatch, hook: str
+) -> None:
+    monkeypatch.syspath_prepend(str(place))
+    code, named = place / f"golden_{hook}_of_mine.py", {hook: f"golden_{hook}_of_mine:named"}
+    code.write_text("def named(inputs, attributes):\n    return (inputs[0] + inputs[1],)\n")
+    run(driver, place, {"command": ADDING, **GOLDEN}, **named)
+    assert golden_of(driver, place, GOLDEN, **named) is not None
+    code.write_text("def named(inputs, attributes):\n    return (inputs[0] - inputs[1],)\n")
+    assert golden_of(driver, place, GOLDEN, **named) is None
+
+
+def read_bytes(place: Path, kind: str, content: bytes) -> list[int]:
+    (place / "made.bin").write_bytes(content)
+    case = command_case(kind=kind, config={"command": ["cp", "made.bin", "{output0}"]}, base_dir=str(place))
+    given = np.zeros((2, 3), dtype=numpy_dtype(dtype(kind)))
+    (output,) = command_driver().run(case, [given, given])
+    return [int(each) for each in output.reshape(-1)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "values"),
+    [
+        ("int4", bytes([0, 1, 7, 0x08, 0x0F, 0x0A]), [0, 1, 7, -8, -1, -6]),
+        ("int4", bytes([0, 1, 7, 0xF8, 0xFF, 0xFA]), [0, 1, 7, -8, -1, -6]),
+        ("uint4", bytes([0, 1, 7, 8, 15, 10]), [0, 1, 7, 8, 15, 10]),
+        ("bool", bytes([0, 1, 1, 0, 0, 1]), [0, 1, 1, 0, 0, 1]),
+    ],
+)
+def test_bytes_that_are_elements(tmp_path: Path, kind: str, content: bytes, values: list[int]) -> None:
+    assert read_bytes(tmp_path, kind, content) == values
+
+
+@pytest.mark.parametrize(
+    ("kind", "byte"),
+    [("int4", 0x13), ("int4", 0x83), ("int4", 0xF7), ("uint4", 0x10), ("uint4", 0xFF), ("bool", 2), ("bool", 0xFF)],
+)
+def test_bytes_that_are_none(tmp_path: Path, kind: str, byte: int) -> None:
+    with pytest.raises(Fault) as caught:
+        read_bytes(tmp_path, kind, bytes([0, 1, 1, byte, 0, byte]))
+    assert caught.value.reason is Reason.DTYPE
+    assert f"has 2 of 6 bytes that are no {kind}; the first is {byte:#04x}, of element 3" in caught.value.message
+
+
+SECONDS = (1, 10, 100)
+
+
+"""A deadline after which the last words were said: on a busy machine a later one."""
+
+
+PLAN = """
+version: 1
+backend: command
+defaults: {{dtypes: [float32]}}
+cases:
+  - op: relu
+    name: hangs
+    shapes: {{input0: [2]}}
+    timeout: {timeout}
+    backend_config:
+      command:
+        command: [sh, -c, "echo last words >&2; setsid sleep 600.{mark} & sleep 600.{mark}"]
+        cleanup: [touch, cleaned]
+  - op: transpose
+    name: goes on
+    shapes: {{input0: [2, 1]}}
+    attributes: {{dim0: 0, dim1: 1}}
+    backend_config: {{command: {{command: [cp, "{{input0}}", "{{output0}}"]}}}}
+"""
+
+
+def run_plan(folder: Path, text: str) -> tuple[int, str]:
+    (folder / "plan.yaml").write_text(text)
+    command = [sys.executable, "-m", "optest", "run", "--plan", "plan.yaml", "--no-color"]
+    finished = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+    return finished.returncode, finished.stdout + finished.stderr
+
+
+def test_hang_reports_output_and_cleans_up(tmp_path: Path) -> None:
+    mark = str(uuid.uuid4().int)[:12]
+    for timeout in SECONDS:
+        exit_status, text = run_plan(tmp_path, PLAN.format(mark=mark, timeout=timeout))
+        assert exit_status == 1, text
+        assert "DEADLINE" in text
+        if "last words" in text:
+            break
+    assert "last words" in text
+    assert "1 passed" in text
+    assert (tmp_path / "cleaned").exists()
+    assert processes_with(f"600.{mark}") == []
+
+
+def test_a_wrong_configuration_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    exit_status, text = run_plan(tmp_path, PLAN.format(mark="1", timeout=1).replace("[cp,", "[cp, '{inptu0}',"))
+    assert exit_status == 2, text
+    assert "plan.yaml:" in text
+    assert "did you mean {input0}?" in text
+    assert "Traceback" not in text
+    assert not (tmp_path / "cleaned").exists()

@@ -6,18 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handmade import ADD, case_of, command_case, spec
+from handmade import ADD, case_of, command_case, command_driver, spec
+from hypothesis import given
+from hypothesis import strategies as st
 from texts import says
 
-from optest.backends import _BUILTINS, BackendManager, Fault, Reason
+from optest.backends import Fault, Reason
 from optest.backends.command_config import read_config
+from optest.backends.tokens import BadTemplate, expand, problems_of
 
 GOOD: dict[str, Any] = {"command": ["bash", "run.sh", "-v", 910]}
 
 
 def problems(config: Any, section: str = "command", **fields: Any) -> list[str]:
     case = command_case(section, config=config, **fields)
-    return list(BackendManager(_BUILTINS).get(section).problems(case))
+    return list(command_driver(section).problems(case))
 
 
 def test_the_seeds_configuration_is_read(tmp_path: Path) -> None:
@@ -90,40 +93,60 @@ def test_each_mistake_is_named(change: dict[str, Any], message: str) -> None:
     assert found[0].startswith("backend_config.command")
 
 
-def test_all_mistakes_at_once() -> None:
+def test_mistakes_of_a_whole_section() -> None:
     found = problems({"command": "x", "env": 1, "retries": -1, "nonsense": 1})
     assert len(found) == 4
-
-
-def test_a_case_without_a_section_or_command() -> None:
     assert "command is missing" in problems({})[0]
     assert "expected a map" in problems("bash run.sh")[0]
     assert "backend_config.ascend.command is missing" in problems({}, "ascend")[0]
-
-
-def test_the_chip_token_needs_a_chip() -> None:
     assert problems({"command": ["{chip}"]}, "ascend", chip="ascend910b") == []
+    with pytest.raises(Fault) as caught:
+        command_driver().run(command_case(config={"command": "true"}), [])
+    assert caught.value.reason is Reason.BAD_CASE
 
 
-def test_outputs_have_to_be_known() -> None:
+def test_files_need_known_tensors() -> None:
     (problem,) = problems(GOOD, outputs=())
     assert says(problem, "backends.the_shapes_of_the")
     assert "output0" in problem
-
-
-def test_omitted_tensor_has_no_file() -> None:
-    case = case_of(ADD, spec("float32", 2), outputs=(spec("float32", 2),))
-    case = type(case)(
-        descriptor=case.descriptor,
-        inputs=case.inputs,
-        outputs=case.outputs,
-        backend_config={"command": {**GOOD, "inputs": {"input1": "y"}}},
-    )
+    config = {"command": {**GOOD, "inputs": {"input1": "y"}}}
+    case = case_of(ADD, spec("float32", 2), outputs=(spec("float32", 2),), backend_config=config)
     assert says(read_config(case, "command")[1][0], "backends.names_input_but_the")
 
 
-def test_a_case_with_mistakes_does_not_run() -> None:
-    driver = BackendManager(_BUILTINS).get("command")
-    with pytest.raises(Fault) as caught:
-        driver.run(command_case(config={"command": "true"}), [])
-    assert caught.value.reason is Reason.BAD_CASE
+VALUES = {"input0": "/tmp/a b.bin", "dtype": "float16", "chip": "{dtype}"}
+
+
+def test_tokens_are_names_in_braces() -> None:
+    assert expand("--in={input0} {dtype}", VALUES) == "--in=/tmp/a b.bin float16"
+    assert expand("{{dtype}} {{{dtype}}}", VALUES) == "{dtype} {float16}"
+    assert expand("awk '{{print $1}}'", VALUES) == "awk '{print $1}'"
+    assert expand("{chip}", VALUES) == "{dtype}"
+    assert len(problems_of("{a} {dtype} {b}", VALUES)) == 2
+    assert problems_of("{dtype} {{x}}", VALUES) == []
+
+
+@given(st.text())
+def test_any_text_survives_doubling_its_braces(text: str) -> None:
+    assert expand(text.replace("{", "{{").replace("}", "}}"), {}) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{inptu0}", "unknown token {inptu0}; did you mean {input0}?"),
+        ("awk '{print $1}'", "unknown token {print $1}"),
+        ("{chip.__class__}", "unknown token {chip.__class__}"),
+        ("{chip!r}", "unknown token {chip!r}"),
+        ("{chip:>9}", "unknown token {chip:>9}"),
+        ("{chip[0]}", "unknown token {chip[0]}"),
+        ("{}", "unknown token {}"),
+        ("{input0", "a '{' has no '}'"),
+        ("input0}", "a '}' has no '{'"),
+    ],
+)
+def test_what_is_no_token_is_a_problem(text: str, message: str) -> None:
+    (problem,) = problems_of(text, VALUES)
+    assert message in problem
+    with pytest.raises((BadTemplate, KeyError)):
+        expand(text, VALUES)

@@ -33,13 +33,16 @@ def added(place: Path, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> np.n
     return np.fromfile(place / "output/output_z.bin", np.float16)
 
 
+def require_same_halves(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> None:
+    assert (np.isnan(got) == np.isnan(expected)).all()
+    numbers = ~np.isnan(expected)
+    assert (got[numbers].view(np.uint16) == expected[numbers].view(np.uint16)).all()
+
+
 def test_adding_signed_zero_keeps_every_half(ascend_add: Path) -> None:
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     zero = np.where(np.signbit(every), np.float16(-0.0), np.float16(0.0))
-    got = added(ascend_add, every, zero)
-    assert (np.isnan(got) == np.isnan(every)).all()
-    numbers = ~np.isnan(every)
-    assert (got[numbers].view(np.uint16) == every[numbers].view(np.uint16)).all()
+    require_same_halves(added(ascend_add, every, zero), every)
 
 
 def test_sums_of_halves_are_rounded_once_to_even(ascend_add: Path) -> None:
@@ -47,10 +50,7 @@ def test_sums_of_halves_are_rounded_once_to_even(ascend_add: Path) -> None:
     x, y = generator.integers(0, 1 << 16, (2, 200_000), dtype=np.uint16).view(np.float16)
     with np.errstate(all="ignore"):
         expected = (x.astype(np.float32) + y.astype(np.float32)).astype(np.float16)
-    got = added(ascend_add, x, y)
-    assert (np.isnan(got) == np.isnan(expected)).all()
-    numbers = ~np.isnan(expected)
-    assert (got[numbers].view(np.uint16) == expected[numbers].view(np.uint16)).all()
+    require_same_halves(added(ascend_add, x, y), expected)
 
 
 @pytest.mark.parametrize("backend", ["npu", "ascend"])

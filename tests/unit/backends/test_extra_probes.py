@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from optest.clib.ffi.calls import StatusError
 from optest.clib.library.case_tensors import NO_REQUEST, CallRequest
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.clib.library.memory import CaseMemory
+from optest.clib.probing import side_effects
 from optest.clib.probing.call_conditions import FIRST, ConditionedCalls
 from optest.clib.probing.extra_probes import ExtraProbes, has_nan
 from optest.clib.probing.policy import CallOutputs, Policy
+from optest.core.further_calls import is_reproducible
 from optest.memory.buffer_sets import BufferPlacement, BufferSet
 from optest.numerics import Array
 from optest.spec import Fault, Reason, TensorSpec, dtype
@@ -115,13 +118,10 @@ def test_in_place_second_input_shares_memory(name: str) -> None:
         asked(VALUES, 2 * VALUES, run, in_place).require_same_when_shared()
 
 
-def test_in_place_other_layout_shares_no_memory() -> None:
+def test_shared_memory_may_be_refused_or_absent() -> None:
     """It would be read after it was written, by right libraries too."""
     one, other = LAYOUTS["transposed"]
     assert asked(one, other, added(one, other), CallRequest(in_place={OUT: ONE})).require_same_when_shared() == 0
-
-
-def test_refused_shared_memory_is_no_fault() -> None:
     right = added(VALUES, VALUES)
 
     def run(pointers: Mapping[str, Any]) -> None:
@@ -175,3 +175,54 @@ def test_null_of_empty_tensor_may_be_refused(refuses: bool) -> None:
 
     said = asked(empty, empty, run).note_of_null()
     assert said.startswith("NULL is refused for tensors without elements: ") == refuses
+
+
+def counts(monkeypatch: pytest.MonkeyPatch, threads: Iterator[int]) -> list[float]:
+    """Let these numbers of threads be seen one after the other; returns how long was slept."""
+    slept: list[float] = []
+    monkeypatch.setattr(side_effects, "count_resources", lambda: {"threads": next(threads)})
+    monkeypatch.setattr(side_effects, "sleep", slept.append)
+    return slept
+
+
+def test_threads_left_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = counts(monkeypatch, iter([52, 52, 47, 47, 47, 42, 37, 36, 35]))
+    side_effects._require_none_left({"threads": 1}, "calls")
+    assert len(slept) == 7
+    slept = counts(monkeypatch, iter([36]))
+    side_effects._require_none_left({"threads": 1}, "calls")
+    assert slept == []
+    slept = counts(monkeypatch, iter([52, 42, 42, 42, 42, 1]))
+    with pytest.raises(Fault) as left:
+        side_effects._require_none_left({"threads": 1}, "calls")
+    assert (left.value.reason, left.value.details) == (Reason.LEAK, {"threads": 41})
+    assert len(slept) == 4
+
+
+def is_blamed(wrong: Callable[[int], bool]) -> bool:
+    """A library whose n-th call is wrong or not, whatever the circumstance."""
+    calls = iter(range(1000))
+    without, with_it = wrong(next(calls)), wrong(next(calls))
+    return without != with_it and is_reproducible(
+        lambda: wrong(next(calls)) == without, lambda: wrong(next(calls)) == with_it
+    )
+
+
+@pytest.mark.parametrize("period", range(2, 30))
+def test_no_rhythm_is_blamed(period: int) -> None:
+    for wrong in range(period):
+        assert not is_blamed(lambda call, wrong=wrong: call % period == wrong)
+        assert not is_blamed(lambda call, wrong=wrong: call % period != wrong)
+        assert not is_blamed(lambda call, wrong=wrong: call % (2 * period) // period == wrong % 2)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.5])
+def test_chance_is_hardly_ever_blamed(share: float) -> None:
+    choice = random.Random(2026)
+    assert sum(is_blamed(lambda _: choice.random() < share) for _ in range(5000)) <= 3
+
+
+def test_a_circumstance_is_blamed() -> None:
+    assert is_reproducible(lambda: True, lambda: True)
+    assert not is_reproducible(lambda: True, lambda: False)
+    assert not is_reproducible(lambda: False, lambda: True)

@@ -50,11 +50,6 @@ def pointer(pointee: CType, **further: Any) -> CType:
     return CType(kind=CKind.POINTER, size=8, spelling=f"{pointee.spelling} *", pointee=pointee, **further)
 
 
-def why(text: str, type_: CType, name: str = "x") -> str:
-    prototype = Prototype(name="f", result=INT, parameters=(Parameter(name=name, type=type_),), where="f.h:1")
-    return drift_of_arguments("mapping m, operators.a.run", parse_arguments((text,)), prototype, None, Header())
-
-
 ROLES = (
     "handle, input:a, input:bias?, output:out, tensor:min, descriptor:a, scalar:alpha as double, count:padding, "
     "attribute:eps as float, attribute:padding as size_t[], attribute:padding as ptrdiff_t[3], constant:0, "
@@ -148,7 +143,7 @@ _KEYS = (
 )
 
 
-def asked(operator: str, *shapes: tuple[int, ...], **attributes: Any) -> TestCase:
+def case_of_call(operator: str, *shapes: tuple[int, ...], **attributes: Any) -> TestCase:
     descriptor = operators.get(operator)
     specs = [spec("float32", *shape) for shape in shapes]
     bound = descriptor.bind(attributes)
@@ -158,40 +153,48 @@ def asked(operator: str, *shapes: tuple[int, ...], **attributes: Any) -> TestCas
 
 
 CASES = {
-    "gemm": asked("gemm", (3, 5), (5, 4), (3, 4)),
-    "layer_norm": asked("layer_norm", (2, 5), (5,), (5,), normalized_shape=[5]),
-    "rope": asked("rope", (2, 3, 4), (3, 2), (3, 2)),
-    "conv2d": asked("conv2d", (1, 2, 5, 5), (3, 2, 2, 2), padding=1),
+    "gemm": case_of_call("gemm", (3, 5), (5, 4), (3, 4)),
+    "layer_norm": case_of_call("layer_norm", (2, 5), (5,), (5,), normalized_shape=[5]),
+    "rope": case_of_call("rope", (2, 3, 4), (3, 2), (3, 2)),
+    "conv2d": case_of_call("conv2d", (1, 2, 5, 5), (3, 2, 2, 2), padding=1),
 }
 _FRAME = yaml.safe_load(BUILT_IN.read_text())
 
 
+def mapping_of(folder: Path, text: str) -> Path:
+    file = folder / "own.yaml"
+    file.write_text(text, encoding="utf-8")
+    read_mapping.cache_clear()
+    return file
+
+
+def heir_of(folder: Path, text: str) -> Any:
+    """Return a mapping that extends infiniop."""
+    return read_mapping(mapping_of(folder, f"extends: infiniop\n{text}"))
+
+
+def changed_entry(folder: Path, operator: str, **changes: Any) -> Path:
+    entries = {operator: {**_FRAME["operators"][operator], **changes}}
+    return mapping_of(folder, yaml.safe_dump({**_FRAME, "operators": entries}, allow_unicode=True))
+
+
 def test_always_is_read_in_canonical_form(tmp_path: Path) -> None:
     """A single number for a list of them, as everywhere else."""
-    changed = {**_FRAME["operators"]["layer_norm"], "always": {"normalized_shape": 5, "statistics": True}}
-    file = tmp_path / "own.yaml"
-    file.write_text(yaml.safe_dump({**_FRAME, "operators": {"layer_norm": changed}}), encoding="utf-8")
+    file = changed_entry(tmp_path, "layer_norm", always={"normalized_shape": 5, "statistics": True})
     (entry,) = read_mapping(file).operators["layer_norm"]
     outputs = output_specs(CASES["layer_norm"], entry, (), NO_REQUEST)
     assert [spec.shape for spec in outputs.values()] == [(2, 5), (2, 5), (2,)]
 
 
 @pytest.mark.heavy
-@given(
-    key=st.sampled_from(_KEYS),
-    node=st.one_of(_NODES, _LIKELY, _LIKELY),
-    operator=st.sampled_from(("gemm", "layer_norm", "rope", "conv2d")),
-)
+@given(key=st.sampled_from(_KEYS), node=st.one_of(_NODES, _LIKELY, _LIKELY), operator=st.sampled_from([*CASES]))
 @settings(
     max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
 )
 def test_any_mapping_is_read_or_refused(tmp_path: Path, key: str, node: Any, operator: str) -> None:
     """Never another exception; and an entry that is read can be held against the operator."""
-    changed = {**_FRAME, "operators": {operator: {**_FRAME["operators"][operator], key: node}}}
-    file = tmp_path / "own.yaml"
-    file.write_text(yaml.safe_dump(changed, allow_unicode=True), encoding="utf-8")
-    read_mapping.cache_clear()
-    told = ""
+    file = changed_entry(tmp_path, operator, **{key: node})
+    message = ""
     try:
         mapping = read_mapping(file)
         (entry,) = mapping.operators[operator]
@@ -202,8 +205,8 @@ def test_any_mapping_is_read_or_refused(tmp_path: Path, key: str, node: Any, ope
             generate_inputs(case, entry, bind_case(case, mapping).specs)
             attribute_values(entry, case)
     except UsageError as error:
-        told = str(error)
-    assert not told or str(file) in told
+        message = str(error)
+    assert not message or str(file) in message
 
 
 @pytest.mark.parametrize(
@@ -225,9 +228,8 @@ def test_any_mapping_is_read_or_refused(tmp_path: Path, key: str, node: Any, ope
 def test_unused_keys_are_problems(tmp_path: Path, old: str, new: str, message: str) -> None:
     text = BUILT_IN.read_text().replace("    name: Add\n", "    name: Add\n    layouts: {out: rows}\n")
     assert old in text
-    (tmp_path / "own.yaml").write_text(text.replace(old, new, 1))
     with pytest.raises(UsageError) as refused:
-        read_mapping(tmp_path / "own.yaml")
+        read_mapping(mapping_of(tmp_path, text.replace(old, new, 1)))
     assert message in str(refused.value)
     assert "own.yaml" in str(refused.value)
 
@@ -240,31 +242,23 @@ def test_built_in_mappings_name_what_operators_have(mapping: str) -> None:
 
 
 def test_a_mapping_extends_another(tmp_path: Path) -> None:
-    own = tmp_path / "own.yaml"
-    own.write_text(
-        "extends: infiniop\nname: own\noperators: {relu: null, sub: {name: Sub2, create: [slot], run: [stream]}}\n"
-    )
-    mapping, base = read_mapping(own), read_mapping(BUILT_IN)
+    text = "name: own\noperators: {relu: null, sub: {name: Sub2, create: [slot], run: [stream]}}\n"
+    mapping, base = heir_of(tmp_path, text), read_mapping(BUILT_IN)
     assert (mapping.name, mapping.operators["sub"][0].name) == ("own", "Sub2")
     assert mapping.operators.keys() == base.operators.keys() - {"relu"}
     assert mapping.dtypes == base.dtypes
-    (tmp_path / "heir.yaml").write_text("extends: gone.yaml\n")
-    with pytest.raises(UsageError, match=r"heir\.yaml, extends: there is no mapping .*gone\.yaml"):
-        read_mapping(tmp_path / "heir.yaml")
-
-
-def test_a_mapping_that_extends_itself_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "loop.yaml").write_text("extends: loop.yaml\n")
-    with pytest.raises(UsageError, match="extends itself"):
-        read_mapping(tmp_path / "loop.yaml")
+    for extended, message in (
+        ("gone.yaml", r"own\.yaml, extends: there is no mapping .*gone\.yaml"),
+        ("own.yaml", "extends itself"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            read_mapping(mapping_of(tmp_path, f"extends: {extended}\n"))
 
 
 @pytest.mark.parametrize("layout", ["dense", "rows", "matrix"])
 def test_layouts_that_a_library_needs(tmp_path: Path, layout: str) -> None:
-    own = tmp_path / "own.yaml"
     relu = f"{{name: Relu, create: [slot], run: [input:input], layouts: {{input: {layout}, out: rows}}}}"
-    own.write_text(f"extends: infiniop\noperators: {{relu: {relu}}}\n")
-    mapping = read_mapping(own)
+    mapping = heir_of(tmp_path, f"operators: {{relu: {relu}}}\n")
 
     def takes(*strides: int, out: tuple[int, int] = (3, 1)) -> bool:
         case = case_of(operators.get("relu"), spec("float32", 2, 3, strides=strides), outputs=(spec("float32", 2, 3),))
@@ -278,12 +272,14 @@ def test_layouts_that_a_library_needs(tmp_path: Path, layout: str) -> None:
 
 
 def test_unknown_names_come_with_the_nearest() -> None:
-    (entry,) = read_mapping(BUILT_IN).operators["rope"]
-    message = "\n".join(unknown_names(entry, operators.get("softmax")))
-    assert says(message, "backends.softmax_has_no_input")
-    assert says(message, "backends.softmax_has_no_attribute")
-    conv = "\n".join(unknown_names(read_mapping(BUILT_IN).operators["conv1d"][0], operators.get("max_pool2d")))
-    assert says(conv, "backends.max_pool_has_no")
+    for mapped, operator, texts in (
+        ("rope", "softmax", ("backends.softmax_has_no_input", "backends.softmax_has_no_attribute")),
+        ("conv1d", "max_pool2d", ("backends.max_pool_has_no",)),
+    ):
+        (entry,) = read_mapping(BUILT_IN).operators[mapped]
+        message = "\n".join(unknown_names(entry, operators.get(operator)))
+        for text in texts:
+            assert says(message, text)
 
 
 @pytest.mark.parametrize(
@@ -312,13 +308,11 @@ def test_unknown_names_come_with_the_nearest() -> None:
     ],
 )
 def test_drift_names_argument_and_role(text: str, type_: CType, message: str) -> None:
-    found = why(text, type_)
+    prototype = Prototype(name="f", result=INT, parameters=(Parameter(name="x", type=type_),), where="f.h:1")
+    found = drift_of_arguments("mapping m, operators.a.run", parse_arguments((text,)), prototype, None, Header())
     assert message in found
-    if message:
-        assert "argument 1 (x) of f" in found
-        assert "f.h:1" in found
-    else:
-        assert not found
+    assert [part in found for part in ("argument 1 (x) of f", "f.h:1")] == [bool(message)] * 2
+    assert bool(found) == bool(message)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False, width=32), st.integers(-(2**40), 2**40))
@@ -371,29 +365,19 @@ def test_status_is_gap_only_outside_promises(operator: str, status: str, tensor:
 
 def test_operator_overrides_unsupported_of_file(tmp_path: Path) -> None:
     relu_text = "{unsupported: {8: strided, 9: [float64]}, name: Relu, create: [handle], run: []}"
-    text = f"unsupported: [7]\noperators:\n  relu: {relu_text}\n"
-    (tmp_path / "m.yaml").write_text(f"extends: infiniop\n{text}")
-    mapping = read_mapping(tmp_path / "m.yaml")
+    mapping = heir_of(tmp_path, f"unsupported: [7]\noperators:\n  relu: {relu_text}\n")
     (relu,), (tanh,) = mapping.operators["relu"], mapping.operators["tanh"]
     dense, strided = spec("float64", 4), spec("float32", 4, strides=(2,))
-    found = {
-        each: (mapping.is_unsupported(relu, each, [dense]), mapping.is_unsupported(relu, each, [strided]))
-        for each in (7, 8, 9)
-    }
+    found = {each: tuple(mapping.is_unsupported(relu, each, [x]) for x in (dense, strided)) for each in (7, 8, 9)}
     assert found == {7: (False, False), 8: (False, True), 9: (True, False)}
-    without = tanh.__class__(call=tanh.call)
-    assert mapping.is_unsupported(without, 7, [dense])
+    assert mapping.is_unsupported(tanh.__class__(call=tanh.call), 7, [dense])
 
 
 def test_started_input_is_not_passed_as_well(tmp_path: Path) -> None:
     """A kernel that ignores its input would pass, as the output starts with what it should have read."""
-    create = "[handle, output:out, input:input]"
-    text = (
-        f"\noperators:\n  relu: {{name: Relu, starts_as: {{output: out, input: input}}, create: {create}, run: []}}\n"
-    )
-    (tmp_path / "m.yaml").write_text(f"extends: infiniop{text}")
+    relu = "{name: Relu, starts_as: {output: out, input: input}, create: [handle, output:out, input:input], run: []}"
     with pytest.raises(UsageError, match=r"write in_place: \[input\]"):
-        read_mapping(tmp_path / "m.yaml")
+        heir_of(tmp_path, f"operators:\n  relu: {relu}\n")
     for name in ("index_add", "index_copy"):
         (entry,) = read_mapping(mapping_path("infiniop-2026-08", ".")).operators[name]
         assert (entry.starts, entry.in_place) == ((), ("input",))

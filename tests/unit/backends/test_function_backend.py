@@ -218,7 +218,7 @@ MODULE = """
 """
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "kernels_under_test.py").write_text(textwrap.dedent(MODULE))
     (tmp_path / "softmax.py").write_text("def helper(x): ...\ndef my_softmax(x): ...\n")
@@ -234,71 +234,79 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("kernels_under_test", None)
 
 
+def printed_check(name: str, **options: Any) -> tuple[Report, str]:
+    stream = io.StringIO()
+    outcome = check({"function": (name,), "isolate": "none", "jobs": 1, **options}, stream=stream)
+    return outcome, stream.getvalue()
+
+
 def asked(name: str, **options: Any) -> Report:
-    given = {"function": (name,), "isolate": "none", "jobs": 1, "tier": "parity", **options}
-    return check(given, stream=io.StringIO())
+    return printed_check(name, **{"tier": "parity", **options})[0]
+
+
+def of_float32(name: str, *case_sets: str) -> Report:
+    return asked(name, dtype=("float32",), case_set=case_sets)
 
 
 def by_status(outcome: Report, status: Status) -> list[CaseResult]:
     return [each for each in outcome.results if each.status is status]
 
 
-@pytest.mark.usefixtures("module")
+def gaps_of(outcome: Report) -> list[str]:
+    return [each.verdict.message for each in by_status(outcome, Status.SKIPPED)]
+
+
+NO_DIM = "takes no dim, which is 0 here"
+
+
 @pytest.mark.parametrize(
-    ("name", "operator", "case_sets", "least"),
+    ("name", "case_sets", "least", "gap"),
     [
-        ("softmax", "softmax", ("ordinary", "attributes"), 6),
-        ("adds_to_a", "add", ("ordinary",), 4),  # a parameter names the input that is written
-        ("of_another_library", "sin", ("ordinary", "special"), 6),  # returns another library's tensors
-        ("by_name", "topk", ("ordinary",), 1),  # returns its outputs by name
-        # Tensors behind an attribute, as of torch.nn.functional.layer_norm(x, normalized_shape, weight, bias, eps).
-        ("by_torchs_signature", "layer_norm", ("attributes",), 3),
+        ("softmax=softmax", "ordinary attributes", 6, ""),
+        ("add=adds_to_a", "ordinary", 4, ""),  # a parameter names the input that is written
+        ("sin=of_another_library", "ordinary special", 6, ""),  # returns another library's tensors
+        ("topk=by_name", "ordinary", 1, ""),  # returns its outputs by name
+        ("softmax=forgets_the_axis", "attributes", 1, NO_DIM),
+        ("softmax=a_module", "attributes", 1, NO_DIM),
+        ("softmax=compiled", "attributes", 1, NO_DIM),
+        ("softmax=part", "attributes", 1, NO_DIM),
+        ("softmax=wrapped", "attributes", 1, NO_DIM),
+        ("softmax=OfAutograd.apply", "attributes", 1, NO_DIM),
+        ("conv2d=conv_by_one", "ordinary attributes", 9, "takes no stride of"),
+        ("conv2d=conv_by_pairs", "ordinary attributes", 9, "takes no padding of 'same'"),
+        ("max_pool2d=pool_by_pairs", "ordinary attributes", 9, "takes no padding of (2, 1"),
     ],
 )
-def test_functions_pass_the_cases_of_their_operator(
-    name: str, operator: str, case_sets: tuple[str, ...], least: int
-) -> None:
-    outcome = asked(f"{operator}=kernels_under_test:{name}", dtype=("float32",), case_set=case_sets)
+def test_functions_pass_the_cases_that_they_take(name: str, case_sets: str, least: int, gap: str) -> None:
+    operator, _, function_name = name.partition("=")
+    outcome = of_float32(f"{operator}=kernels_under_test:{function_name}", *case_sets.split())
     assert {each.status for each in outcome.results} <= {Status.PASSED, Status.SKIPPED}
-    passed = by_status(outcome, Status.PASSED)
-    assert len(passed) >= least
     assert {each.operator for each in outcome.results} == {operator}
-    if name == "by_torchs_signature":
-        assert {len(each.shapes) for each in passed} >= {1, 3}
-        assert not by_status(outcome, Status.SKIPPED)
+    assert len(by_status(outcome, Status.PASSED)) >= least
+    assert not gap or any(gap in message for message in gaps_of(outcome))
 
 
-@pytest.mark.usefixtures("module")
-def test_missing_parameter_accepts_only_default_attribute() -> None:
-    outcome = asked("softmax=kernels_under_test:forgets_the_axis", dtype=("float32",), case_set=("attributes",))
-    assert not by_status(outcome, Status.FAILED)
-    gaps = by_status(outcome, Status.SKIPPED)
-    assert any("takes no dim, which is 0 here" in each.verdict.message for each in gaps)
+def test_torchs_signature_passes_tensors_behind_an_attribute() -> None:
+    """As of torch.nn.functional.layer_norm(x, normalized_shape, weight, bias, eps)."""
+    outcome = of_float32("layer_norm=kernels_under_test:by_torchs_signature", "attributes")
+    assert {each.status for each in outcome.results} == {Status.PASSED}
+    assert {each.operator for each in outcome.results} == {"layer_norm"}
+    assert len(outcome.results) >= 3
+    assert {len(each.shapes) for each in outcome.results} >= {1, 3}
 
 
 @pytest.mark.heavy
-@pytest.mark.usefixtures("module")
 def test_dimension_counted_from_front_equals_default() -> None:
     for name, status in (("cut_to_64_columns", Status.FAILED), ("of_the_last_dimension", Status.PASSED)):
-        outcome = asked(f"softmax=kernels_under_test:{name}", dtype=("float32",), case_set=("sizes", "attributes"))
+        outcome = of_float32(f"softmax=kernels_under_test:{name}", "sizes", "attributes")
         assert len([each for each in by_status(outcome, status) if "/sizes/" in each.id]) > 5, name
-        gaps = [each for each in by_status(outcome, Status.SKIPPED) if "takes no dim" in each.verdict.message]
+        gaps = [each.id for each in by_status(outcome, Status.SKIPPED) if "takes no dim" in each.verdict.message]
         assert gaps
-        assert all("/attributes/" in each.id for each in gaps), name
+        assert all("/attributes/" in each for each in gaps), name
     assert not by_status(outcome, Status.FAILED)
 
 
-@pytest.mark.usefixtures("module")
-@pytest.mark.parametrize("name", ["a_module", "compiled", "part", "wrapped", "OfAutograd.apply"])
-def test_a_module_gets_what_its_forward_takes(name: str) -> None:
-    outcome = asked(f"softmax=kernels_under_test:{name}", dtype=("float32",), case_set=("attributes",))
-    assert {each.status for each in outcome.results} == {Status.PASSED, Status.SKIPPED}
-    assert any("takes no dim, which is 0" in each.verdict.message for each in outcome.results)
-
-
-@pytest.mark.usefixtures("module")
 def test_the_decorator_for_all_changed_inputs_is_printed() -> None:
-    pytest.importorskip("torch")
     pasted = '@optest.kernel("add_rms_norm", in_place=("input", "residual"))'
     given: dict[str, Any] = {"op": ("add_rms_norm",), "dtype": ("float32",), "case_set": ("ordinary",)}
     first = by_status(asked("kernels_under_test:norm_in_place", **given), Status.FAILED)[0]
@@ -312,31 +320,24 @@ def test_the_decorator_for_all_changed_inputs_is_printed() -> None:
     assert not by_status(outcome, Status.FAILED)
 
 
-@pytest.mark.usefixtures("module")
 def test_an_annotation_says_that_it_takes_torch_tensors() -> None:
-    pytest.importorskip("torch")
     outcome = asked("relu=kernels_under_test:relu_of_tensors")
     assert by_status(outcome, Status.PASSED)
-    assert {each.verdict.message.removesuffix(" (3 cases)") for each in by_status(outcome, Status.SKIPPED)} == {
+    assert {message.removesuffix(" (3 cases)") for message in gaps_of(outcome)} == {
         "torch has no negative strides",
         "relu_of_tensors: it declares no error handling (refuses=True)",
     }
     assert {each.status for each in outcome.results} == {Status.PASSED, Status.SKIPPED}
 
 
-@pytest.mark.usefixtures("module")
 def test_only_promised_cases_of_kernel_run() -> None:
     outcome = asked("kernels_under_test:narrow", tier="full")
     assert {each.operator for each in outcome.results} == {"relu"}
     passed = by_status(outcome, Status.PASSED)
-    assert passed
-    assert {tuple(map(len, each.shapes.values())) for each in passed} == {(2,)}
-    assert {each.dtypes for each in passed} == {("float32",)}
-    wrong = [each for each in outcome.results if each.reason is Reason.NOT_REFUSED]
-    assert not [each for each in outcome.results if each.status is Status.FAILED and each not in wrong]
+    assert {(*map(len, each.shapes.values()), *each.dtypes) for each in passed} == {(2, "float32")}
+    assert {each.reason for each in by_status(outcome, Status.FAILED)} <= {Reason.NOT_REFUSED}
 
 
-@pytest.mark.usefixtures("module")
 def test_too_few_parameters_and_not_implemented_are_gaps() -> None:
     for name, own, why in (
         ("add", "one_tensor", "fewer tensors"),
@@ -346,71 +347,56 @@ def test_too_few_parameters_and_not_implemented_are_gaps() -> None:
     ):
         outcome = asked(f"{name}=kernels_under_test:{own}", case_set=("ordinary",))
         assert {each.status for each in outcome.results} == {Status.SKIPPED}
-        assert all(re.search(why, each.verdict.message) for each in outcome.results)
+        assert all(re.search(why, message) for message in gaps_of(outcome))
 
 
-@pytest.mark.usefixtures("module")
 @pytest.mark.parametrize(
-    ("name", "error", "words"),
+    ("name", "words"),
     [
-        ("kernels_under_test:absent", UsageError, "no attribute 'absent'"),
-        ("no_such_module:f", UsageError, "does not exist on the import path"),
-        ("kernels_under_test:NUMBER", UsageError, "is 3, expected a function"),
-        ("nothing_of_the_kind=kernels_under_test:softmax", UsageError, "is no operator.*\n  for a .*--reference"),
-        (
-            "kernels_under_test:quantize_int8",
-            UsageError,
-            "\n  for quantize, rename the parameters .*\n  for a .*--reference",
-        ),
-        ("kernels_under_test:flash_attention", UsageError, "did you mean --function scaled_dot_product_attention=k"),
-        ("kernels_under_test:mha", UsageError, "did you mean --function scaled_dot_product_attention=k"),
-        ("kernels_under_test:ce_loss", UsageError, "operators\\)\n  for a .*--reference"),
-        ("kernels_under_test:quant_per_token", UsageError, "(?s)operators\\)\n  for .*--reference"),
-        ("kernels_under_test:Module(3, bias=1.5)", UsageError, r"not a call\n.* instance = Module\(3, bias=1\.5\)"),
-        ("kernels_under_test:my_layernorm", UsageError, "did you mean --function layer_norm=kernels_under_test:my_lay"),
-        ("kernels_under_test:layernorm_of", UsageError, "did you mean --function layer_norm=kernels_under_test:layern"),
-        (
-            "softmax=kernels_under_test:Module",
-            UsageError,
-            r"Module is a class, expected an .*function: Module\(\.\.\.\)",
-        ),
-        ("kernels_under_test:OfAutograd", UsageError, r"is a class, .*: OfAutograd\.apply"),
-        ("kernels_under_test.py", UsageError, "did you mean kernels_under_test.py:[a-z]"),
-        ("kernels_under_test:", UsageError, r"did you mean kernels_under_test:\w+\?\n  functions: .*and \d+ more"),
-        ("kernels_under_test", UsageError, "did you mean kernels_under_test:[a-z]"),
-        ("softmax.py", UsageError, "did you mean softmax.py:my_softmax"),
-        ("raises.py:softmax", UsageError, r"at .*raises.py:2, in <module>: .*\n  correct the module at this line"),
-        ("no_python.py:softmax", UsageError, r"at .*no_python.py:1: def .*\n  correct the module at this line"),
-        ("absent_file.py:softmax", UsageError, "there is no file absent_file.py"),
+        ("kernels_under_test:absent", "no attribute 'absent'"),
+        ("no_such_module:f", "does not exist on the import path"),
+        ("kernels_under_test:NUMBER", "is 3, expected a function"),
+        ("nothing_of_the_kind=kernels_under_test:softmax", "is no operator.*\n  for a .*--reference"),
+        ("kernels_under_test:quantize_int8", "\n  for quantize, rename the parameters .*\n  for a .*--reference"),
+        ("kernels_under_test:flash_attention", "did you mean --function scaled_dot_product_attention=k"),
+        ("kernels_under_test:mha", "did you mean --function scaled_dot_product_attention=k"),
+        ("kernels_under_test:ce_loss", "operators\\)\n  for a .*--reference"),
+        ("kernels_under_test:quant_per_token", "(?s)operators\\)\n  for .*--reference"),
+        ("kernels_under_test:Module(3, bias=1.5)", r"not a call\n.* instance = Module\(3, bias=1\.5\)"),
+        ("kernels_under_test:my_layernorm", "did you mean --function layer_norm=kernels_under_test:my_lay"),
+        ("kernels_under_test:layernorm_of", "did you mean --function layer_norm=kernels_under_test:layern"),
+        ("softmax=kernels_under_test:Module", r"Module is a class, expected an .*function: Module\(\.\.\.\)"),
+        ("kernels_under_test:OfAutograd", r"is a class, .*: OfAutograd\.apply"),
+        ("kernels_under_test.py", "did you mean kernels_under_test.py:[a-z]"),
+        ("kernels_under_test:", r"did you mean kernels_under_test:\w+\?\n  functions: .*and \d+ more"),
+        ("kernels_under_test", "did you mean kernels_under_test:[a-z]"),
+        ("softmax.py", "did you mean softmax.py:my_softmax"),
+        ("raises.py:softmax", r"at .*raises.py:2, in <module>: .*\n  correct the module at this line"),
+        ("no_python.py:softmax", r"at .*no_python.py:1: def .*\n  correct the module at this line"),
+        ("absent_file.py:softmax", "there is no file absent_file.py"),
     ],
 )
-def test_refused_before_anything_runs(name: str, error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
+def test_refused_before_anything_runs(name: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
         asked(name)
 
 
 @pytest.mark.heavy
-@pytest.mark.usefixtures("module")
 def test_function_that_fits_no_case_leads_on() -> None:
     for name, meant in (
         ("kernels_under_test:attention", "did you mean --function scaled_dot_product_attention=k"),
         ("attention=kernels_under_test:mha", "did you mean --function scaled_dot_product_attention=k"),
-        (
-            "quantize=kernels_under_test:quantize_int8",
-            "takes no call of quantize; for quantize, rename .*--reference",
-        ),
+        ("quantize=kernels_under_test:quantize_int8", "takes no call of quantize; for quantize, rename .*--reference"),
         ("layer_norm=kernels_under_test:norm_over", "of layer_norm; for layer_norm, rename .*--reference"),
         ("softmax=kernels_under_test:softmax", ""),
         ("softmax=kernels_under_test:of_weights", ""),
         ("softmax=launches:softmax", ""),
     ):
-        stream = io.StringIO()
-        given = {"function": (name,), "isolate": "none", "jobs": 1, "tier": "smoke"}
-        check(given, stream=stream)
-        lines = [line for line in stream.getvalue().splitlines() if "takes no call" in line]
+        _, text = printed_check(name, tier="smoke")
+        lines = [line for line in text.splitlines() if "takes no call" in line]
         assert len(lines) == bool(meant)
-        assert ("has weights, which the cases do not use" in stream.getvalue()) == name.endswith("of_weights")
-        assert ("--backend triton" in stream.getvalue()) == ("launches" in name)
+        assert ("has weights, which the cases do not use" in text) == name.endswith("of_weights")
+        assert ("--backend triton" in text) == ("launches" in name)
         assert re.search(meant, "".join(lines)), lines
 
 
@@ -427,21 +413,17 @@ def test_file_of_a_package_imports_its_neighbours(tmp_path: Path, monkeypatch: p
     assert not outcome.exit_status
 
 
-@pytest.mark.usefixtures("module")
 def test_what_may_be_meant_if_most_calls_fail() -> None:
-    pytest.importorskip("torch")
     for name, meant in (
         ("embedding=kernels_under_test:table_of", "assigned by position: rows is weight, values is indices"),
         ("gelu=kernels_under_test:tanh_gelu", "give it a parameter approximate='tanh' and raise NotImplementedError"),
         ("softmax=kernels_under_test:softmax", ""),
     ):
-        stream = io.StringIO()
-        check({"function": (name,), "isolate": "none", "jobs": 1, "case_set": ("ordinary",)}, stream=stream)
-        assert meant in stream.getvalue()
-        assert ("assigned by position" in stream.getvalue() or "give it" in stream.getvalue()) == bool(meant)
+        _, text = printed_check(name, case_set=("ordinary",))
+        assert meant in text
+        assert ("assigned by position" in text or "give it" in text) == bool(meant)
 
 
-@pytest.mark.usefixtures("module")
 def test_decorators_add_up_for_all_aliases() -> None:
     @optest.kernel("scaled_dot_product_attention", dtypes=("float32",), ignores=("enable_gqa",))
     @optest.kernel("scaled_dot_product_attention", ranks=(4,), broadcasts=False)
@@ -454,66 +436,44 @@ def test_decorators_add_up_for_all_aliases() -> None:
     assert function.kernel_of(attend, "softmax").promised == Capability(refuses=False)
 
 
-@pytest.mark.usefixtures("module")
 def test_names_that_functions_have_for_tensors_and_attributes() -> None:
-    pytest.importorskip("torch")
-    for name, case_sets, most_skipped in (
-        ("layer_norm=kernels_under_test:my_layernorm", ("ordinary",), 1),
-        ("layer_norm=kernels_under_test:layernorm_of", ("ordinary",), 0),
-        ("max_pool2d=kernels_under_test:strided_pool", ("ordinary",), 3),
-        ("add_rms_norm=kernels_under_test:fused_add_rms_norm", ("ordinary",), 1),
-        ("scaled_dot_product_attention=kernels_under_test.py:attend", ("attributes",), 0),
-        ("scaled_dot_product_attention=kernels_under_test:scaled_scores", ("ordinary",), 2),
+    lacking = r"takes no (normalized_shape, which .*: add it|dilation|ceil_mode|is_causal|enable_gqa)"
+    for name, case_set, most_skipped in (
+        ("layer_norm=kernels_under_test:my_layernorm", "ordinary", 1),
+        ("layer_norm=kernels_under_test:layernorm_of", "ordinary", 0),
+        ("max_pool2d=kernels_under_test:strided_pool", "ordinary", 3),
+        ("add_rms_norm=kernels_under_test:fused_add_rms_norm", "ordinary", 1),
+        ("scaled_dot_product_attention=kernels_under_test.py:attend", "attributes", 0),
+        ("scaled_dot_product_attention=kernels_under_test:scaled_scores", "ordinary", 2),
     ):
-        outcome = asked(name, dtype=("float32",), case_set=case_sets)
+        outcome = of_float32(name, case_set)
         assert {each.status for each in outcome.results} <= {Status.PASSED, Status.SKIPPED}, name
-        skipped = by_status(outcome, Status.SKIPPED)
+        skipped = gaps_of(outcome)
         assert len(skipped) <= most_skipped < len(by_status(outcome, Status.PASSED)), name
-        lacking = r"takes no (normalized_shape, which .*: add it|dilation|ceil_mode|is_causal|enable_gqa)"
-        assert all(re.search(lacking, each.verdict.message) for each in skipped)
+        assert all(re.search(lacking, message) for message in skipped)
 
 
-@pytest.mark.usefixtures("module")
-@pytest.mark.parametrize(
-    ("name", "refused"),
-    [
-        ("conv2d=kernels_under_test:conv_by_one", "takes no stride of"),
-        ("conv2d=kernels_under_test:conv_by_pairs", "takes no padding of 'same'"),
-        ("max_pool2d=kernels_under_test:pool_by_pairs", "takes no padding of (2, 1"),
-    ],
-)
-def test_numbers_have_form_of_parameter(name: str, refused: str) -> None:
-    pytest.importorskip("torch")
-    outcome = asked(name, dtype=("float32",), case_set=("ordinary", "attributes"))
-    assert {each.status for each in outcome.results} == {Status.PASSED, Status.SKIPPED}
-    assert len(by_status(outcome, Status.PASSED)) > 8
-    assert any(refused in each.verdict.message for each in by_status(outcome, Status.SKIPPED))
-
-
-@pytest.mark.usefixtures("module")
 def test_function_accepting_other_forms_is_compared() -> None:
-    outcome = asked("conv2d=kernels_under_test:conv_by_either", dtype=("float32",), case_set=("attributes",))
-    assert by_status(outcome, Status.FAILED)
-    assert all(len({*each.attributes["stride"]}) == 2 for each in by_status(outcome, Status.FAILED))
+    failed = by_status(of_float32("conv2d=kernels_under_test:conv_by_either", "attributes"), Status.FAILED)
+    assert failed
+    assert all(len({*each.attributes["stride"]}) == 2 for each in failed)
 
 
-@pytest.mark.usefixtures("module")
 def test_jax_indices_and_scalar_dimensions(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     (tmp_path / "of_jax.py").write_text("import jax\ndef topk(x, k, dim=-1): return jax.lax.top_k(x, k)\n")
-    outcome = asked("of_jax:topk", dtype=("float32",), case_set=("ordinary",))
+    outcome = of_float32("of_jax:topk", "ordinary")
     passed = by_status(outcome, Status.PASSED)
     assert passed
     assert not by_status(outcome, Status.FAILED)
     assert all(any("int32 indices of JAX" in check.detail for check in each.verdict.checks) for each in passed)
     (tmp_path / "of_jax.py").write_text("def cumsum(x, dim): return jnp.cumsum(x, dim)\nimport jax.numpy as jnp\n")
     sys.modules.pop("of_jax")
-    outcome = asked("of_jax:cumsum", dtype=("float32",), case_set=("attributes",))
-    assert any("no dimension for a 0-d array" in each.verdict.message for each in by_status(outcome, Status.SKIPPED))
-    assert not [each for each in outcome.results if each.reason is Reason.RAISED]
+    outcome = of_float32("of_jax:cumsum", "attributes")
+    assert any("no dimension for a 0-d array" in message for message in gaps_of(outcome))
+    assert Reason.RAISED not in {each.reason for each in outcome.results}
 
 
-@pytest.mark.usefixtures("module")
 def test_one_function_is_for_the_one_operator_requested(capsys: pytest.CaptureFixture[str]) -> None:
     outcome = asked("kernels_under_test:relu_of_tensors", op=("relu",), case_set=("ordinary",), dtype=("float32",))
     assert {(each.operator, each.status) for each in outcome.results} == {("relu", Status.PASSED)}
@@ -523,24 +483,19 @@ def test_one_function_is_for_the_one_operator_requested(capsys: pytest.CaptureFi
         assert says(capsys.readouterr().err, "backends.did_you_mean", option=option)
 
 
-@pytest.mark.usefixtures("module")
 def test_a_function_that_fails_on_arrays_gets_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
     monkeypatch.setattr("optest.backends.function.arrays_of", lambda _: "numpy")
-    stream = io.StringIO()
-    given = {"function": ("softmax=kernels_under_test:says_nothing",), "dtype": ("float32",), "case_set": ("ordinary",)}
-    outcome = check({**given, "isolate": "none", "jobs": 1}, stream=stream)
+    given = {"dtype": ("float32",), "case_set": ("ordinary",)}
+    outcome, text = printed_check("softmax=kernels_under_test:says_nothing", **given)
     assert {each.status for each in outcome.results} == {Status.PASSED}
-    assert says(stream.getvalue(), "backends.gets_torch_tensors_where")
+    assert says(text, "backends.gets_torch_tensors_where")
     monkeypatch.setattr("optest.backends.function.is_installed", lambda _: False)
-    outcome = check({**given, "isolate": "none", "jobs": 1}, stream=stream)
+    outcome, text = printed_check("softmax=kernels_under_test:says_nothing", **given)
     assert {each.reason for each in outcome.results} == {Reason.RAISED}
-    assert says(stream.getvalue(), "backends.raised_it_got_numpy")
+    assert says(text, "backends.raised_it_got_numpy")
 
 
-@pytest.mark.usefixtures("module")
 def test_cases_get_tensors_independently(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
     monkeypatch.setattr("optest.backends.function.arrays_of", lambda _: "numpy")
     given: dict[str, Any] = {"dtype": ("float32",), "case_set": ("ordinary", "layouts")}
 
@@ -622,20 +577,13 @@ def test_a_decorator_with_a_wrong_word() -> None:
         optest.kernel("relu")(3)  # type: ignore[arg-type]
 
 
-def test_without_a_function_there_is_nothing_to_ask() -> None:
+def test_a_run_finds_the_backend_by_the_option() -> None:
     with refusal(UsageError, "backends.no_function_is_named"):
         check({"backend": "function"}, stream=io.StringIO())
-
-
-@pytest.mark.usefixtures("module")
-def test_a_run_finds_the_backend_by_the_option() -> None:
-    request = run_request(
-        {"function": ("kernels_under_test:softmax",), "op": ("softmax",), "dtype": "float32", "shape": ("input0=2x3",)}
-    )
-    assert request.driver.name == "function"
+    named = {"function": ("kernels_under_test:softmax",)}
+    case = {**named, "op": ("softmax",), "dtype": "float32"}
+    assert run_request({**case, "shape": ("input0=2x3",)}).driver.name == "function"
     with refusal(UsageError, "backends.optest_check_function_kernels"):
-        run_request({"function": ("kernels_under_test:softmax",)})
+        run_request(named)
     with refusal(UsageError, "backends.function_is_not_for"):
-        run_request(
-            {"function": ("kernels_under_test:softmax",), "op": ("softmax",), "dtype": "float32", "backend": "numpy"}
-        )
+        run_request({**case, "backend": "numpy"})

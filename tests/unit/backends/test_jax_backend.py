@@ -34,7 +34,7 @@ from optest.jax.operators.calls import JaxCall  # noqa: E402
 VARIANTS = JaxBackend.variants
 
 
-class Asked(JaxBackend):
+class JaxVariant(JaxBackend):
     """The backend, with a variant for cases that name none."""
 
     def __init__(self, variant: str) -> None:
@@ -44,10 +44,6 @@ class Asked(JaxBackend):
     def _prepared_call(self, case: TestCase, inputs: Any) -> Any:
         target = BackendTarget(name="jax", variant=self._variant)
         return super()._prepared_call(dataclasses.replace(case, backend=target), inputs)
-
-
-def driver_with(variant: str) -> JaxBackend:
-    return Asked(variant)
 
 
 def case(name: str, *arrays: Any, kind: str = "float32", **attributes: Any) -> tuple[TestCase, list[Any]]:
@@ -69,9 +65,6 @@ def gap(name: str, *arrays: Any, **how: Any) -> str:
 def test_every_operator_has_a_call_or_a_reason() -> None:
     assert set(JAX_OPERATORS) | set(NOT_IN_JAX) == {each.name for each in DESCRIPTORS}
     assert not set(JAX_OPERATORS) & set(NOT_IN_JAX)
-
-
-def test_what_jax_lacks_is_said() -> None:
     assert JaxBackend().lacks(operators.get("matmul")) is None
     assert says_exactly(JaxBackend().lacks(operators.get("kthvalue")), "backends.not_in_jax_jnp")
     with pytest.raises(Fault, match="not in JAX") as caught:
@@ -88,26 +81,15 @@ def test_every_dtype_stays_what_it_is(variant: str, kind: str) -> None:
     given = np.arange(6, dtype=np.uint8).astype(numpy_dtype(dtype_called(kind))).reshape(2, 3)
     if kind in ("int4", "uint4"):
         given = (given.view(np.uint8) | 0xA0).view(given.dtype)
-    (out,) = answer(driver_with(variant), "transpose", given.T, dim0=0, dim1=1)
+    (out,) = answer(JaxVariant(variant), "transpose", given.T, dim0=0, dim1=1)
     assert out.dtype == given.dtype
     assert out.astype(np.complex128).tolist() == given.astype(np.complex128).tolist()
 
 
-def test_the_process_keeps_its_32_bits() -> None:
+def test_jit_compiles_once_in_own_precision() -> None:
     assert answer(JaxBackend(), "add", [1.0], [1e-12], kind="float64")[0][0] == 1 + 1e-12
     assert jnp.asarray(np.float64(1)).dtype == np.float32
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_inputs_are_copied(variant: str) -> None:
-    inputs = np.zeros(4096, np.float32)
-    (out,) = answer(driver_with(variant), "reshape", inputs, shape=(64, 64))
-    out[:] = 1
-    assert not inputs.any()
-
-
-def test_jit_compiles_once() -> None:
-    driver = driver_with("jit")
+    driver = JaxVariant("jit")
     jax_backend._compiled.cache_clear()
     answer(driver, "tanh", [1.0, 2.0])
     assert (driver.compile_s() or 0) > 0
@@ -116,9 +98,17 @@ def test_jit_compiles_once() -> None:
     answer(driver, "tanh", [3.0, 4.0], kind="float64")
     assert (driver.compile_s() or 0) > 0
     assert jax_backend._compiled.cache_info().misses == 2
-    one_by_one = driver_with("op_by_op")
+    one_by_one = JaxVariant("op_by_op")
     answer(one_by_one, "tanh", [1.0, 2.0])
     assert one_by_one.compile_s() is None
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_inputs_are_copied(variant: str) -> None:
+    inputs = np.zeros(4096, np.float32)
+    (out,) = answer(JaxVariant(variant), "reshape", inputs, shape=(64, 64))
+    out[:] = 1
+    assert not inputs.any()
 
 
 def test_a_case_says_its_variant() -> None:
@@ -133,32 +123,30 @@ def test_a_case_says_its_variant() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_call_is_timed_on_the_device(variant: str) -> None:
-    with driver_with(variant).prepared(*case("matmul", [[2.0]], [[3.0]])) as prepared:
+    with JaxVariant(variant).prepared(*case("matmul", [[2.0]], [[3.0]])) as prepared:
         prepared.call()
         prepared.synchronize()
         assert prepared.outputs()[0].tolist() == [[6.0]]
 
 
 @pytest.mark.parametrize(
-    ("why", "asked"),
+    ("name", "arrays", "how", "why"),
     [
-        ("jnp.add has no alpha, which the case sets to 2.0", lambda: gap("add", [1.0], [1.0], alpha=2.0)),
-        ("JAX converts int64 to float64", lambda: gap("exp", [1], kind="int64")),
-        ("JAX promotes float32 and float64 to float64", lambda: gap("mul", np.ones(2, np.float32), np.array(2.0))),
-        ("JAX accepts no dimension for a 0-d array", lambda: gap("softmax", 1.0)),
-        ("lax.dot_general adds no bias", lambda: gap("linear", [[1.0]], [[1.0]], [1.0])),
-        ("has no rounding_mode", lambda: gap("div", [1.0], [1.0], rounding_mode="trunc")),
-        ("the operator wraps them", lambda: gap("cast", [-1.0], dtype="uint8")),
+        ("add", ([1.0], [1.0]), {"alpha": 2.0}, "jnp.add has no alpha, which the case sets to 2.0"),
+        ("exp", ([1],), {"kind": "int64"}, "JAX converts int64 to float64"),
+        ("mul", (np.ones(2, np.float32), np.array(2.0)), {}, "JAX promotes float32 and float64 to float64"),
+        ("mul", (np.ones(2, np.float32), np.ones(2)), {}, None),
+        ("softmax", (1.0,), {}, "JAX accepts no dimension for a 0-d array"),
+        ("sum", (1.0,), {}, None),
+        ("linear", ([[1.0]], [[1.0]], [1.0]), {}, "lax.dot_general adds no bias"),
+        ("linear", ([[1.0]], [[1.0]]), {}, None),
+        ("div", ([1.0], [1.0]), {"rounding_mode": "trunc"}, "has no rounding_mode"),
+        ("cast", ([-1.0],), {"dtype": "uint8"}, "the operator wraps them"),
     ],
 )
-def test_what_the_call_has_not_is_a_gap(why: str, asked: Any) -> None:
-    assert why in asked()
-
-
-def test_a_bare_call_is_no_gap() -> None:
-    assert not gap("linear", [[1.0]], [[1.0]])
-    assert not gap("mul", np.ones(2, np.float32), np.ones(2))
-    assert not gap("sum", 1.0)
+def test_what_the_call_has_not_is_a_gap(name: str, arrays: Any, how: dict[str, Any], why: str | None) -> None:
+    assert (why or "") in (found := gap(name, *arrays, **how))
+    assert bool(found) == bool(why)
 
 
 def test_errors_of_xla_have_their_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +155,7 @@ def test_errors_of_xla_have_their_reason(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setitem(JAX_OPERATORS, "exp", JaxCall(fails))
     with pytest.raises(Fault, match=r"^jax: RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes\.$") as caught:
-        answer(driver_with("op_by_op"), "exp", [1.0])
+        answer(JaxVariant("op_by_op"), "exp", [1.0])
     assert caught.value.reason is Reason.OUT_OF_MEMORY
 
 
@@ -193,14 +181,8 @@ def here(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_wrong_call_is_found(here: None, monkeypatch: pytest.MonkeyPatch, variant: str) -> None:
     wrong = JaxCall(lambda tensors, attributes: jax.nn.softmax(tensors[0]))  # it forgets the axis
     monkeypatch.setitem(JAX_OPERATORS, "softmax", wrong)
-    given = {
-        "backend": "jax",
-        "variant": variant,
-        "op": ("softmax",),
-        "dtype": ("float32",),
-        "case_set": ("attributes",),
-    }
-    outcome = check({**given, "isolate": "none"}, stream=io.StringIO())
+    given = {"backend": "jax", "variant": variant, "op": ("softmax",), "dtype": ("float32",), "isolate": "none"}
+    outcome = check({**given, "case_set": ("attributes",)}, stream=io.StringIO())
     assert outcome.exit_status == 1
     assert Reason.VALUE in {each.reason for each in outcome.results if each.status is Status.FAILED}
 

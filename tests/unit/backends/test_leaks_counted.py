@@ -39,6 +39,26 @@ def objects_of_other_tests_are_frozen() -> Iterator[None]:
 
 
 process = ctypes.PyDLL(None)
+
+
+@contextmanager
+def collector_thresholds(*thresholds: int) -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(*thresholds)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def make_garbage() -> None:
+    """Leave cycles of a megabyte together."""
+    for _ in range(100):
+        cycle: list[object] = [bytearray(10_000)]
+        cycle.append(cycle)
+
+
 process.malloc.argtypes, process.malloc.restype = (ctypes.c_size_t,), ctypes.c_void_p
 process.free.argtypes, process.free.restype = (ctypes.c_void_p,), None
 
@@ -76,12 +96,20 @@ class Losing:
 
 
 def lost(call: Callable[[], None]) -> int:
-    """Bytes by call."""
+    """Return the bytes that each call loses, -1 for another fault."""
     try:
         require_no_leak_of_refusals(call)
     except Fault as fault:
         return int(fault.details["bytes"]) if fault.reason is Reason.LEAK else -1
     return 0
+
+
+def lost_among(size: int, every: int, free: int) -> int:
+    losing = Losing(size, every=every)
+    with free_blocks(size, free):
+        found = lost(losing)
+        losing.end()
+    return found
 
 
 @pytest.mark.parametrize(
@@ -94,11 +122,7 @@ def lost(call: Callable[[], None]) -> int:
 def test_leak_is_detected_with_free_memory(size: int, every: int) -> None:
     """A block has eight bytes of malloc's own, and may be larger by sixteen."""
     for count in (*range(9), 13, 20, 39):
-        losing = Losing(size, every=every)
-        with free_blocks(size, count):
-            found = lost(losing)
-            losing.end()
-        assert (size + 8) // every <= found <= (size + 24) // every, count
+        assert (size + 8) // every <= lost_among(size, every, count) <= (size + 24) // every, count
 
 
 @pytest.mark.parametrize("kept", [pytest.param(0, marks=pytest.mark.heavy), 127])
@@ -113,13 +137,8 @@ def test_leak_is_detected_for_any_malloc_cache(kept: int) -> None:
 
 
 def look_for_leaks() -> None:
-    for size, every in itertools.product([24, 40, 1000], [1, 2]):
-        for count in (0, 3, 10, 20, 40, 333):
-            losing = Losing(size, every=every)
-            with free_blocks(size, count):
-                found = lost(losing)
-                losing.end()
-            assert found >= 16, (size, every, count)
+    for size, every, count in itertools.product([24, 40, 1000], [1, 2], [0, 3, 10, 20, 40, 333]):
+        assert lost_among(size, every, count) >= 16, (size, every, count)
 
 
 @pytest.mark.parametrize("most", [1, 20, 60, 200, 340])
@@ -140,17 +159,9 @@ def test_collectable_garbage_hides_no_leak(call_of_garbage: int) -> None:
         if losing.calls == call_of_garbage:
             kept.extend([] for _ in range(10_000))  # more than the collector waits for
 
-    thresholds = gc.get_threshold()
-    gc.collect()
-    gc.set_threshold(5_000, 10, 10)
-    try:
-        for _ in range(100):
-            cycle: list[object] = [bytearray(10_000)]
-            cycle.append(cycle)
-        del cycle
+    with collector_thresholds(5_000, 10, 10):
+        make_garbage()
         found = lost(call)
-    finally:
-        gc.set_threshold(*thresholds)
     losing.end()
     assert found >= 32
 
@@ -168,22 +179,18 @@ def test_collectable_garbage_hides_no_growth() -> None:
         pointers["output:out"].array[...] = pointers["input:input"].array
         losing()
         if losing.calls == CALLS_BEFORE_THE_HEAP_IS_READ:
-            for _ in range(100):
-                cycle: list[object] = [bytearray(10_000)]
-                cycle.append(cycle)
+            make_garbage()
         elif losing.calls == CALLS_BEFORE_THE_HEAP_IS_READ + 1 and gc.isenabled():
             gc.collect()
 
     entry = read_mapping(mapping_path("infiniop", "")).operators["relu"][0]
     memory = CaseMemory(entry, {"input": values}, {"out": TensorSpec(dtype=dtype("float32"), shape=values.shape)})
-    thresholds = gc.get_threshold()
-    gc.set_threshold(1_000_000, 1_000, 1_000)
-    try:
-        with pytest.raises(Fault, match=r"each call loses 1\d{5} bytes of the heap"):
-            CaseProbe(ConditionedCalls(memory, subject_of(call), call, Policy()), None).run()
-    finally:
-        gc.set_threshold(*thresholds)
-        losing.end()
+    with (
+        collector_thresholds(1_000_000, 1_000, 1_000),
+        pytest.raises(Fault, match=r"each call loses 1\d{5} bytes of the heap"),
+    ):
+        CaseProbe(ConditionedCalls(memory, subject_of(call), call, Policy()), None).run()
+    losing.end()
 
 
 class HoldsAFile:

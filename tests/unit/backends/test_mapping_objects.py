@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
-from handmade import case_of
+from handmade import ADD, case_of
 from texts import refusal
 
 from optest.clib.library.binding import bind_case
@@ -15,7 +20,7 @@ from optest.clib.library.mapping_file import read_mapping
 from optest.clib.library.mapping_problems import unknown_names
 from optest.errors import UsageError
 from optest.operators import operators
-from optest.spec import TensorSpec, dtype
+from optest.spec import TensorSpec, TestCase, dtype
 
 FILE = """
 version: 1
@@ -41,11 +46,20 @@ STRUCT = "tensor: {struct: t, fields: {data: data, sizes: 'shape as int64_t[4] r
 PLAN = "objects: {plan: {create: {function: p_new, arguments: [size:k]}, destroy: p_end}}"
 
 
-def mapping(tmp_path: Path, *, file: str = "", entry: str = "", call: str = CALL, dims: str = DIMS) -> Path:
-    path = tmp_path / "mine.yaml"
-    path.write_text(FILE.format(file=file, entry=entry, call=call, dims=dims))
+def file_of(folder: Path, text: str) -> Path:
+    file = folder / "mine.yaml"
+    file.write_text(text)
     read_mapping.cache_clear()
-    return path
+    return file
+
+
+def mapping(tmp_path: Path, *, file: str = "", entry: str = "", call: str = CALL, dims: str = DIMS) -> Path:
+    return file_of(tmp_path, FILE.format(file=file, entry=entry, call=call, dims=dims))
+
+
+def softmax_entry(tmp_path: Path, **changes: str) -> Any:
+    (entry,) = read_mapping(mapping(tmp_path, **changes)).operators["softmax"]
+    return entry
 
 
 @pytest.mark.parametrize(
@@ -111,32 +125,25 @@ def test_problems_name_their_location(tmp_path: Path, changes: dict[str, str], m
 
 
 def test_operator_inherits_keys(tmp_path: Path) -> None:
-    read = read_mapping(mapping(tmp_path, entry="least: {k: 1}"))
-    assert read.operators["log_softmax"][0].least == {"k": 1}
-    assert read.operators["log_softmax"][0].functions["float32"] == "mine_log_softmax"
+    (entry,) = read_mapping(mapping(tmp_path, entry="least: {k: 1}")).operators["log_softmax"]
+    assert (entry.least, entry.functions["float32"]) == ({"k": 1}, "mine_log_softmax")
 
 
-def test_tensor_objects_are_created_first(tmp_path: Path) -> None:
+def test_tensor_objects_and_structs(tmp_path: Path) -> None:
     call = "object:plan, descriptor:out, output:out, descriptor:input, input:input"
-    (entry,) = read_mapping(mapping(tmp_path, file=TENSOR, entry=PLAN, call=call)).operators["softmax"]
+    entry = softmax_entry(tmp_path, file=TENSOR, entry=PLAN, call=call)
     assert [each.name for each in entry.read.c_objects] == ["tensor out", "tensor input", "plan"]
-
-
-def test_tensor_struct_holds_case_memory(tmp_path: Path) -> None:
-    path = mapping(tmp_path, file=STRUCT, call="input:input as tensor, output:out as tensor")
-    (entry,) = read_mapping(path).operators["softmax"]
+    entry = softmax_entry(tmp_path, file=STRUCT, call="input:input as tensor, output:out as tensor")
     assert {role.key for role in entry.read.roles} == {"input:input", "output:out"}
 
 
-def bound(path: Path, specs: dict[str, TensorSpec], **attributes: object) -> dict[str, object]:
-    case = case_of(
-        operators.get("softmax"), specs["input:input"], outputs=(specs["output:out"],), attributes=dict(attributes)
-    )
+def bound(path: Path, given: TensorSpec, out: TensorSpec, **attributes: object) -> dict[str, object]:
+    case = case_of(operators.get("softmax"), given, outputs=(out,), attributes=dict(attributes))
     return {argument.text: value for argument, value in bind_case(case, read_mapping(path)).values.items()}
 
 
-def spec(*shape: int, strides: tuple[int, ...] | None = None) -> TensorSpec:
-    return TensorSpec(dtype=dtype("float32"), shape=shape, strides=strides)
+def spec(*shape: int, strides: tuple[int, ...] | None = None, kind: str = "float32") -> TensorSpec:
+    return TensorSpec(dtype=dtype(kind), shape=shape, strides=strides)
 
 
 def test_arrays_are_padded_in_front_and_reversed(tmp_path: Path) -> None:
@@ -145,7 +152,7 @@ def test_arrays_are_padded_in_front_and_reversed(tmp_path: Path) -> None:
         "'strides:input as size_t[4] reversed bytes', elements:input as bytes, dtype:input, input:input, output:out"
     )
     path = mapping(tmp_path, call=call, file="dtypes: {float32: T_F32, float64: T_F64}")
-    values = bound(path, {"input:input": spec(3, 5, strides=(7, 1)), "output:out": spec(3, 5)})
+    values = bound(path, spec(3, 5, strides=(7, 1)), spec(3, 5))
     assert values == {
         "shape:input as int64_t[4]": (1, 1, 3, 5),
         "strides:input as int64_t[4] bytes": (84, 84, 28, 4),
@@ -155,58 +162,49 @@ def test_arrays_are_padded_in_front_and_reversed(tmp_path: Path) -> None:
         "dtype:input": "T_F32",
     }
     with refusal(Gap, "backends.input_which_has_dimensions"):
-        bound(path, {"input:input": spec(2, 2, 2, 2, 2), "output:out": spec(2)})
+        bound(path, spec(2, 2, 2, 2, 2), spec(2))
 
 
-def test_a_number_in_dims_is_that_size(tmp_path: Path) -> None:
+def test_dims_and_dtypes_limit_the_tensors(tmp_path: Path) -> None:
     path = mapping(tmp_path, dims="{input: [n..., 3], out: [1...]}")
-    assert bound(path, {"input:input": spec(4, 3), "output:out": spec(1, 1)}) == {}
+    assert bound(path, spec(4, 3), spec(1, 1)) == {}
     with refusal(Gap, "backends.cannot_take_input_which"):
-        bound(path, {"input:input": spec(4, 4), "output:out": spec(1)})
+        bound(path, spec(4, 4), spec(1))
     with refusal(Gap, "backends.cannot_take_out_which"):
-        bound(path, {"input:input": spec(4, 3), "output:out": spec(2)})
-
-
-def test_dtypes_of_sets_other_dtypes(tmp_path: Path) -> None:
+        bound(path, spec(4, 3), spec(2))
     path = mapping(tmp_path, entry="dtypes_of: {out: [int32, same]}")
     for name in ("int32", "float32"):
-        bound(path, {"input:input": spec(4, 3), "output:out": TensorSpec(dtype=dtype(name), shape=(4, 3))})
+        bound(path, spec(4, 3), spec(4, 3, kind=name))
     with refusal(Gap, "backends.takes_tensors_of_one"):
-        bound(path, {"input:input": spec(4, 3), "output:out": TensorSpec(dtype=dtype("int64"), shape=(4, 3))})
+        bound(path, spec(4, 3), spec(4, 3, kind="int64"))
 
 
 ROOT = Path(__file__).parents[3]
 
 
+def unknown_names_in(path: Path) -> list[str]:
+    entries = [(operator, entry) for operator, all_of in read_mapping(path).operators.items() for entry in all_of]
+    assert entries
+    return [name for operator, entry in entries for name in unknown_names(entry, operators.get(operator))]
+
+
 @pytest.mark.parametrize("name", ["gsl", "volk"])
 def test_example_mappings_have_no_problems(name: str) -> None:
-    read = read_mapping(ROOT / "examples" / name / f"{name}.yaml")
-    for operator, alternatives in read.operators.items():
-        for entry in alternatives:
-            assert unknown_names(entry, operators.get(operator)) == []
+    assert unknown_names_in(ROOT / "examples" / name / f"{name}.yaml") == []
 
 
 def test_documented_mappings_have_no_problems(tmp_path: Path) -> None:
     page = (ROOT / "docs/c-libraries/mapping.md").read_text()
     blocks = re.findall(r"```yaml\n(version: 1\nname: .*?)```", page, re.S)
     assert len(blocks) == 2
-    for index, block in enumerate(blocks):
-        path = tmp_path / f"{index}.yaml"
-        path.write_text(block)
-        for operator, alternatives in read_mapping(path).operators.items():
-            for entry in alternatives:
-                assert unknown_names(entry, operators.get(operator)) == []
+    for block in blocks:
+        assert unknown_names_in(file_of(tmp_path, block)) == []
 
 
-@pytest.mark.parametrize("word", ["null", '"null"'])
-def test_null_needs_no_quotes(tmp_path: Path, word: str) -> None:
-    (entry,) = read_mapping(mapping(tmp_path, call=f"{word}, {CALL}")).operators["softmax"]
-    assert entry.read.arguments[0].kind == "null"
-
-
-def test_none_attribute_stays_none_in_when(tmp_path: Path) -> None:
-    (entry,) = read_mapping(mapping(tmp_path, entry="when: {dim: [null, -1]}")).operators["softmax"]
-    assert entry.when == {"dim": [None, -1]}
+def test_null_is_read_as_null(tmp_path: Path) -> None:
+    for word in ("null", '"null"'):
+        assert softmax_entry(tmp_path, call=f"{word}, {CALL}").read.arguments[0].kind == "null"
+    assert softmax_entry(tmp_path, entry="when: {dim: [null, -1]}").when == {"dim": [None, -1]}
 
 
 @pytest.mark.parametrize(
@@ -214,23 +212,20 @@ def test_none_attribute_stays_none_in_when(tmp_path: Path) -> None:
 )
 def test_last_matches_either_index_of_last_dimension(tmp_path: Path, dim: object, is_last: bool) -> None:
     path = mapping(tmp_path, entry="when: {dim: last}", dims=MATRIX_DIMS, call=MATRIX_CALL)
-    specs = {"input:input": spec(4, 5), "output:out": spec(4, 5)}
     if is_last:
-        assert bound(path, specs, dim=dim)["leading:input"] == 5
+        assert bound(path, spec(4, 5), spec(4, 5), dim=dim)["leading:input"] == 5
         return
     with refusal(Gap, "backends.has_no_dim_of"):
-        bound(path, specs, dim=dim)
+        bound(path, spec(4, 5), spec(4, 5), dim=dim)
 
 
 def test_same_layout_shares_the_passed_increment(tmp_path: Path) -> None:
-    padded = {"input:input": spec(4, 5, strides=(7, 1)), "output:out": spec(4, 5, strides=(7, 1))}
-    apart = {**padded, "output:out": spec(4, 5)}
+    padded = spec(4, 5, strides=(7, 1))
     alike = mapping(tmp_path, entry="same_layout: [input, out]", dims=MATRIX_DIMS, call=MATRIX_CALL)
-    assert bound(alike, padded)["leading:input"] == 7
+    assert bound(alike, padded, padded)["leading:input"] == 7
     with refusal(Gap, "backends.in_one_layout_but"):
-        bound(alike, apart)
-    single = {"input:input": spec(1, 5, strides=(7, 1)), "output:out": spec(1, 5)}
-    assert bound(alike, single)["size:k"] == 5, "a size of 1 has no step"
+        bound(alike, padded, spec(4, 5))
+    assert bound(alike, spec(1, 5, strides=(7, 1)), spec(1, 5))["size:k"] == 5, "a size of 1 has no step"
 
 
 def test_distances_in_bytes_and_sizes_as_arrays(tmp_path: Path) -> None:
@@ -238,5 +233,153 @@ def test_distances_in_bytes_and_sizes_as_arrays(tmp_path: Path) -> None:
     call = f"output:out, input:input, leading:out as bytes, ndim:input, {arrays}"
     path = mapping(tmp_path, dims=MATRIX_DIMS, call=call)
     given = TensorSpec(dtype=dtype("float32"), shape=(2, 3, 4), strides=(1, -9, 2), offset=18)
-    values = bound(path, {"input:input": given, "output:out": spec(2, 3, 4)})
+    values = bound(path, given, spec(2, 3, 4))
     assert list(values.values()) == [16, 3, (2, 3, 4), (1, -9, 2)]
+
+
+READERS = """
+import os, threading
+import msgspec, numpy, yaml
+import optest.operators, optest.clib.ffi  # whatever takes long to import, but nothing that knows of mappings
+
+def read_by_two():
+    from optest.clib.library.mapping_file import mapping_path, read_mapping
+    both = threading.Barrier(2)
+    def read():
+        both.wait()
+        read_mapping(mapping_path("infiniop", ""))
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+died = 0
+for _ in range(60):
+    child = os.fork()
+    if child == 0:
+        read_by_two()
+        os._exit(0)
+    died += os.waitpid(child, 0)[1] != 0
+print(died, "of 60 died")
+"""
+
+
+"""One process in nine died of SIGSEGV where msgspec got to know the types in both threads."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.heavy
+def test_two_threads_can_read_first_mapping() -> None:
+    done = subprocess.run([sys.executable, "-c", READERS], capture_output=True, text=True, timeout=600, check=False)
+    assert done.stdout == "0 of 60 died\n", done.stderr
+
+
+HEAD = """
+version: 1
+name: mine
+library: [libmine.so]
+status: int
+dtypes: {float32: F32}
+handle: {create: {function: h_new, arguments: [slot]}, destroy: h_end}
+tensor: {create: {function: t_new, arguments: [slot, ndim, TYPES, dtype]}, destroy: t_end}
+"""
+
+
+PROTOCOL = 'protocol: {create: "new_{name}", workspace: "size_{name}", run: "run_{name}", destroy: "end_{name}"}\n'
+
+
+SHORT = """
+operators:
+  add:
+    name: Add
+    dtypes: [float32]
+    create: [handle, slot, output:out, input:input, "input:other?"]
+    run: [descriptor, workspace, workspace_size, output:out, input:input, "input:other?", stream]
+"""
+
+
+WHOLE = """
+operators:
+  add:
+    function: run_Add
+    dtypes: [float32]
+    objects:
+      descriptor:
+        create: {function: new_Add, arguments: [handle, slot, descriptor:out, descriptor:input, "descriptor:other?"]}
+        destroy: end_Add
+        copies: true
+    workspace: {function: size_Add, arguments: [object:descriptor, slot]}
+    call: [object:descriptor, workspace, workspace_size, output:out, input:input, "input:other?", stream]
+"""
+
+
+SHORT_FILE = HEAD.replace("TYPES", "shape, strides") + PROTOCOL + SHORT
+TYPED = HEAD.replace("TYPES", "'shape as size_t[]', 'strides as ptrdiff_t[]'")
+
+
+def test_shorthand_needs_what_full_form_needs(tmp_path: Path) -> None:
+    (short,) = read_mapping(file_of(tmp_path, SHORT_FILE)).operators["add"]
+    (whole,) = read_mapping(file_of(tmp_path, TYPED + WHOLE)).operators["add"]
+    passed, whole_passed = ([each.object_key or str(each) for each in x.read.passed] for x in (short, whole))
+    assert passed == whole_passed
+    assert (short.tensor, short.read.roles) == (whole.tensor, whole.read.roles)
+    brief = {f"object:tensor {x}" for x in ("out", "input", "other")}
+    assert short.read.brief_objects == whole.read.brief_objects == brief
+    assert msgspec.structs.replace(short, name="", objects={}) == msgspec.structs.replace(whole, objects={})
+    untold = WHOLE.replace("descriptor:input, ", "").replace('"descriptor:other?"', "")
+    with refusal(UsageError, "backends.operators_add_dims_should"):
+        read_mapping(file_of(tmp_path, TYPED + untold))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("input:input, \"input:other?\"]", "inptu:input]", ":15: operators.add.create[3] is 'inptu:input', which is"),
+        ("[descriptor, workspace", "[description, workspace", ":16: operators.add.run[0] is 'description', whi"),
+        ("    create: [handle, slot,", "    craete: [handle, slot,", ":12: operators.add: O"),
+        ("    name: Add\n", "    name: Add\n    call: [stream]\n", "add: Object contains unknown field `create`"),
+        ("    name: Add\n", "    name: Add\n    dims: {input: n}\n", ":14: operators.add.dims[...]: Expected `arra"),
+        (PROTOCOL, "", "operators.add has create and run, so the file should define protocol"),
+        ("run_{name}", "run", "protocol.run is 'run', but should contain {name}"),
+    ],
+)  # fmt: skip
+def test_problems_name_the_written_key(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in SHORT_FILE
+    with pytest.raises(UsageError) as caught:
+        read_mapping(file_of(tmp_path, SHORT_FILE.replace(old, new, 1)))
+    assert message in str(caught.value)
+
+
+def case_of_add(*shape: int) -> TestCase:
+    like = spec(*shape)
+    return case_of(ADD, like, like, outputs=(like,))
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3, 1, 5)])
+def test_tensors_of_any_rank_pass_shapes(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    calls = []
+    for text in (SHORT_FILE, TYPED + WHOLE):
+        call = bind_case(case_of_add(*shape), read_mapping(file_of(tmp_path, text)))
+        calls.append((call.function, {argument.text: value for argument, value in call.values.items()}))
+    assert calls[0] == calls[1]
+    assert calls[0][1]["shape:out as size_t[]"] == shape
+    assert calls[0][1]["dtype:input"] == "F32"
+
+
+@pytest.mark.parametrize("text", [PROTOCOL + SHORT, WHOLE])
+@pytest.mark.parametrize(
+    ("promise", "message"),
+    [
+        ("ranks: {input: [1, 2]}", "run_Add takes no input of 3 dimensions"),
+        ("dtypes: [float64]", "there is no function for float32; there is run_Add for float64"),
+        ("when: {alpha: 1}", "run_Add has no alpha of None"),
+    ],
+)
+def test_promises_apply_to_both_forms(tmp_path: Path, text: str, promise: str, message: str) -> None:
+    typed = TYPED.replace("F32}", "F32, float64: F64}")
+    changes = text.replace("    dtypes: [float32]\n", f"    {promise}\n")
+    with pytest.raises(Gap) as caught:
+        bind_case(case_of_add(2, 3, 4), read_mapping(file_of(tmp_path, typed + changes)))
+    assert message in str(caught.value)

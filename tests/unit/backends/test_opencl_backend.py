@@ -61,14 +61,9 @@ def asked(folder: Path, operator: str = "relu", source: str = SOURCE, *, sets: s
     (folder / "kernels.cl").write_text(source)
     section = {"source": "kernels.cl", "operators": {operator: {**RELU, **changes}}}
     (folder / "kernels.yaml").write_text(yaml.safe_dump({"opencl": section}))
-    options: dict[str, Any] = {
-        "backend": "opencl",
-        "config": str(folder / "kernels.yaml"),
-        "isolate": "none",
-        "jobs": 1,
-    }
-    options["case_set"] = tuple(sets.split()) or None
-    return check({**options, "runs_dir": str(folder / "runs")}, stream=io.StringIO())
+    options = {"backend": "opencl", "config": str(folder / "kernels.yaml"), "isolate": "none", "jobs": 1}
+    given = {**options, "case_set": tuple(sets.split()) or None, "runs_dir": str(folder / "runs")}
+    return check(given, stream=io.StringIO())
 
 
 def reasons(outcome: Report) -> set[Reason | None]:

@@ -63,13 +63,26 @@ def test_cases_unsuitable_for_command_are_skipped(tmp_path: Path) -> None:
     reasons = " ".join(why_outside(case, "command") or "" for case in found)
     for words in ("it takes float32", "it takes no input of 1 dimensions", "it takes dense tensors"):
         assert words in reasons
+    case = cases(config(tmp_path), op=("neg",))[0]
+    section = {key: value for key, value in case.backend_config["command"].items() if key != "promises"}
+    object.__setattr__(case, "backend_config", {"command": section})
+    assert why_outside(case, "command") is None
 
 
-def test_case_lacking_size_of_token_is_skipped(tmp_path: Path) -> None:
+def test_tokens_of_a_case_decide_whether_it_runs(tmp_path: Path) -> None:
     found = cases(config(tmp_path, softmax={"promises": {}}), op=("softmax",))
     vectors = [why_outside(case, "command") for case in found if case.inputs[0].spec.rank == 1]
     assert any("the command takes {shape0[1]}" in (each or "") for each in vectors)
     assert None not in vectors
+    case = next(case for case in cases(config(tmp_path), op=("softmax",)) if case.inputs[0].spec.shape == (33, 5))
+    tokens = case_tokens(case)
+    assert {name: tokens[name] for name in ("shape0[0]", "shape0[1]", "numel0", "rank0", "attr:dim")} == {
+        "shape0[0]": "33",
+        "shape0[1]": "5",
+        "numel0": "165",
+        "rank0": "2",
+        "attr:dim": str(case.attributes["dim"]),
+    }
 
 
 def test_an_attribute_without_a_token_has_its_default(tmp_path: Path) -> None:
@@ -81,18 +94,6 @@ def test_an_attribute_without_a_token_has_its_default(tmp_path: Path) -> None:
     ignoring = {"dtypes": ["float32"], "ignores": ["dim"]}
     found = cases(config(tmp_path, softmax={"command": command, "promises": ignoring}))
     assert any(case.attributes.get("dim", -1) == 0 for case in found if why_outside(case, "command") is None)
-
-
-def test_the_tokens_of_a_case(tmp_path: Path) -> None:
-    case = next(case for case in cases(config(tmp_path), op=("softmax",)) if case.inputs[0].spec.shape == (33, 5))
-    tokens = case_tokens(case)
-    assert {name: tokens[name] for name in ("shape0[0]", "shape0[1]", "numel0", "rank0", "attr:dim")} == {
-        "shape0[0]": "33",
-        "shape0[1]": "5",
-        "numel0": "165",
-        "rank0": "2",
-        "attr:dim": str(case.attributes["dim"]),
-    }
 
 
 @pytest.mark.slow
@@ -141,13 +142,6 @@ def test_operator_missing_from_config_is_unsupported(tmp_path: Path) -> None:
         check_request({"backend": "numpy", "config": config(tmp_path)})
     with pytest.raises(OptestError, match="not for ascend"):
         check_request({"backend": "ascend", "config": config(tmp_path)})
-
-
-def test_a_section_of_a_plan_promises_nothing(tmp_path: Path) -> None:
-    case = cases(config(tmp_path), op=("neg",))[0]
-    section = {key: value for key, value in case.backend_config["command"].items() if key != "promises"}
-    object.__setattr__(case, "backend_config", {"command": section})
-    assert why_outside(case, "command") is None
 
 
 def test_optional_inputs_are_those_that_the_command_names(tmp_path: Path) -> None:

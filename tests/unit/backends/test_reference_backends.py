@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -48,9 +49,7 @@ def test_bare_array_output_and_missing_input(driver: Any) -> None:
 
     operator = OperatorDescriptor(name="op", signature="x, y?, z? -> out", reference=reference)
     case = case_of(operator, spec("float64", 2), spec("float64", 2))
-    import dataclasses
-
-    case = dataclasses.replace(case, inputs=(case.inputs[0], dataclasses.replace(case.inputs[1], name="z")))
+    case = replace(case, inputs=(case.inputs[0], replace(case.inputs[1], name="z")))
     assert [each.tolist() for each in driver.run(case, [np.ones(2), np.ones(2)])] == [[2, 2]]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
@@ -17,6 +18,7 @@ from optest.core.messages import Request, encode
 from optest.core.results import executions
 from optest.core.wire import case_to_wire
 from optest.errors import NothingSelected, Unavailable, UsageError
+from optest.operators import operators
 from optest.spec import TestCase
 from optest.spec.tensors import format_shape
 
@@ -37,6 +39,18 @@ def asked(*names: str, **options: Any) -> list[TestCase]:
 
 def sets_of(cases: Iterable[TestCase]) -> Counter[str]:
     return Counter(tag.removeprefix("set:") for case in cases for tag in case.tags if tag.startswith("set:"))
+
+
+def in_set(name: str, case_set: str) -> list[TestCase]:
+    return [case for case in cases_of(name) if f"set:{case_set}" in case.tags]
+
+
+def shapes_in_set(name: str, case_set: str) -> set[tuple[int, ...]]:
+    return {case.inputs[0].spec.shape for case in in_set(name, case_set)}
+
+
+def configs_of(cases: Iterable[TestCase]) -> list[Any]:
+    return [config for config, _ in map(read_ffi_config, cases) if config is not None]
 
 
 @pytest.fixture(autouse=True)
@@ -62,69 +76,73 @@ def test_every_case_goes_to_a_worker(name: str) -> None:
         assert encode(Request(0, [""], [case_to_wire(case)]))
 
 
-def test_output_layouts_come_with_and_without_inputs() -> None:
-    cases = [case for case in cases_of("add") if "set:output-layouts" in case.tags]
-    laid = [read_ffi_config(case)[0] for case in cases]
-    strides = {config.layouts[0][1] for config in laid if config is not None}
+def test_layouts_of_samples() -> None:
+    cases = in_set("add", "output-layouts")
+    strides = {config.layouts[0][1] for config in configs_of(cases)}
     assert {(1, 4), (-37, 1), (37, -1), (40, 1), (74, 2)} <= strides
     assert all(argument.spec.is_dense for case in cases for argument in case.inputs)
+    # Kernels move whole blocks first, and the edges that are none of them last.
+    cases = in_set("clone", "blocks")
+    assert shapes_in_set("clone", "blocks") == {(61, 67)}
+    assert {case.inputs[0].spec.strides for case in cases} >= {(1, 61), None}
+    assert any(config.layouts for config in configs_of(cases))
 
 
-def calls_of(cases: Iterable[TestCase]) -> list[Any]:
-    found = [read_ffi_config(case) for case in cases if "set:refused" in case.tags]
+def calls_of(name: str) -> list[Any]:
+    found = [read_ffi_config(case) for case in in_set(name, "refused")]
     assert [problems for _, problems in found if problems] == []
     return [config.call for config, _ in found if config is not None]
 
 
 def test_wrong_calls_cover_every_tensor() -> None:
-    cases = cases_of("gemm")
-    assert all(case.expects_error is not None for case in cases if "set:refused" in case.tags)
-    calls = calls_of(cases)
-    assert {name for call in calls for name in call.null} >= {
-        "input:a",
-        "input:b",
-        "output:out",
-        "descriptor",
-        "handle",
-    }
-    assert {name for call in calls for name in call.null_descriptor} == {"input:a", "input:b", "output:out"}
+    cases, calls = in_set("gemm", "refused"), calls_of("gemm")
+    assert all(case.expects_error is not None for case in cases)
+    tensors = {"input:a", "input:b", "output:out"}
+    assert {name for call in calls for name in call.null} >= {*tensors, "descriptor", "handle"}
+    assert {name for call in calls for name in call.null_descriptor} == tensors
     assert any(call.short_workspace for call in calls)
     assert {tuple(call.alias.items()) for call in calls} >= {(("output:out", "input:a"),), (("output:out", "input:b"),)}
     assert {str(call.dtypes["output:out"]) for call in calls if call.dtypes} >= {"float64", "float16", "int32"}
     assert {call.shapes["output:out"] for call in calls if call.shapes} >= {(6, 3), (5, 4), (5,), (3, 5)}
-    shapes = {tuple(each.spec.shape for each in case.inputs) for case in cases if "set:refused" in case.tags}
-    assert ((5, 8), (7, 3)) in {shape[:2] for shape in shapes}
+    assert ((5, 8), (7, 3)) in {tuple(each.spec.shape for each in case.inputs[:2]) for case in cases}
 
 
 def test_accepted_broadcasts_are_no_wrong_calls() -> None:
     """libinfiniop takes one matrix for all of a batch, and a log_softmax in another dtype than its input's."""
     for name, tensor, batches in (("gemm", "a", 3), ("bmm", "input", 2)):
-        wrong = {case.description for case in cases_of(name) if "set:refused" in case.tags}
+        wrong = {case.description for case in in_set(name, "refused")}
         assert f"shape 1x5x7 of input {tensor}" not in wrong
         shapes = ((batches + 1, 5, 7), (batches, 5, 1))
         assert {f"shape {format_shape(each)} of input {tensor}" for each in shapes} <= wrong
     assert "shape 1x7 of input a" in {case.description for case in cases_of("gemm")}
-    of_outputs = {str(call.dtypes["output:out"]) for call in calls_of(cases_of("log_softmax")) if call.dtypes}
+    of_outputs = {str(call.dtypes["output:out"]) for call in calls_of("log_softmax") if call.dtypes}
     assert of_outputs >= {"float64", "int32"}
     assert of_outputs.isdisjoint({"float16", "bfloat16"})
 
 
 def test_output_is_placed_in_every_allowed_input() -> None:
-    calls = [read_ffi_config(case)[0] for case in cases_of("swiglu") if "set:in-place" in case.tags]
-    pairs = {tuple(config.call.in_place.items()) for config in calls if config is not None}
+    pairs = {tuple(config.call.in_place.items()) for config in configs_of(in_set("swiglu", "in-place"))}
     assert pairs == {(("output:out", "input:up"),), (("output:out", "input:gate"),)}
     assert "in-place" not in sets_of(cases_of("gemm"))
 
 
 def test_thread_samples_are_large_enough() -> None:
-    cases = [case for case in cases_of("softmax") if "set:threads" in case.tags]
+    cases = in_set("softmax", "threads")
     assert all(case.inputs[0].spec.elements > 40_000 for case in cases)
     assert {argument.spec.shape[0] > 1000 for case in cases for argument in case.inputs} == {True, False}
 
 
-def test_norm_sizes_change_with_their_attribute() -> None:
-    cases = [case for case in cases_of("rms_norm") if "set:sizes" in case.tags]
-    assert {case.inputs[0].spec.shape[-1] for case in cases} >= {3, 8, 9, 63, 65, 129}
+def test_samples_have_sizes_and_ranks() -> None:
+    assert {shape[-1] for shape in shapes_in_set("rms_norm", "sizes")} >= {3, 8, 9, 63, 65, 129}
+    assert {(0, 37), (4, 0)} <= shapes_in_set("relu", "sizes")
+    ranks = in_set("relu", "ranks")
+    assert {case.inputs[0].spec.rank for case in ranks} >= {8, 1}
+    assert (2, 3, 4, 37) in shapes_in_set("relu", "ranks")
+    assert (740, 1, 185, 5) in {case.inputs[0].spec.strides for case in ranks}  # channels last, with gaps
+    assert {(256,), (1024,), (4096,)} <= shapes_in_set("add", "sizes")
+    (case,) = in_set("add", "large")
+    assert case.inputs[0].spec.elements > 1 << 21
+    assert not in_set("gemm", "large")
 
 
 def test_cases_differing_in_call_share_nothing() -> None:
@@ -136,11 +154,20 @@ def test_cases_differing_in_call_share_nothing() -> None:
     assert len(shared) == len(alike)
 
 
-def test_no_wrong_calls_without_promises(tmp_path: Path) -> None:
+def test_unmapped_operators_are_one_line() -> None:
+    given = {"backend": "ffi", "library": (str(EXAMPLE),), "mapping": "infiniop", "op": ("relu", "erf", "sin")}
+    assert check_request(given).unsupported == ("2 operators are not in mapping infiniop (sin, erf)",)
+
+
+def test_changed_mappings_change_samples(tmp_path: Path) -> None:
     text = BUILT_IN.read_text().replace("refuses: [", "refuses: []  # [", 1)
     (tmp_path / "own.yaml").write_text(text)
     cases = asked("relu", mapping=str(tmp_path / "own.yaml"))
     assert not any("StatusError" in case.expects_error.type for case in cases if case.expects_error is not None)
+    text = BUILT_IN.read_text().replace("position_ids: [1, input-2]", "position_ids: [1, as input]")
+    (tmp_path / "ranks.yaml").write_text(text)
+    with pytest.raises(UsageError, match=r"(?s).*as in input-2"):
+        asked("rope", mapping=str(tmp_path / "ranks.yaml"))
 
 
 def test_float_attributes_are_rounded_in_samples() -> None:
@@ -183,134 +210,65 @@ def test_impossible_check_names_the_reason(options: dict[str, Any], error: type[
         asked(*options.pop("op", ("relu",)), **options)
 
 
-def test_unmapped_operators_are_one_line() -> None:
-    given = {"backend": "ffi", "library": (str(EXAMPLE),), "mapping": "infiniop", "op": ("relu", "erf", "sin")}
-    assert check_request(given).unsupported == ("2 operators are not in mapping infiniop (sin, erf)",)
-
-
 @pytest.mark.parametrize("name", ["add", "gemm", "softmax", "rms_norm", "relu", "rope"])
 def test_case_keys_are_unique(name: str) -> None:
     """Cases of one key and one configuration are run once: odd strides where the size is 1 were lost like that."""
-    cases = [case for case in cases_of(name) if "set:size-1" in case.tags]
+    cases = in_set(name, "size-1")
     assert len({(case.key, repr(case.backend_config)) for case in cases}) == len(cases)
 
 
-def test_samples_include_rank_8_and_empty() -> None:
-    cases = cases_of("relu")
-    assert {len(case.inputs[0].spec.shape) for case in cases if "set:ranks" in case.tags} >= {8, 1}
-    empty = {
-        case.inputs[0].spec.shape for case in cases if "set:sizes" in case.tags and not case.inputs[0].spec.elements
-    }
-    assert {(0, 37), (4, 0)} <= empty
-
-
-def test_samples_reach_last_indexable_row() -> None:
-    cases = [case for case in cases_of("rope") if "set:indices" in case.tags]
+def test_indices_of_samples() -> None:
+    cases = in_set("rope", "indices")
     rows = {case.inputs[3].spec.dtype.name: case.inputs[1].spec.shape[0] for case in cases}
-    assert rows["uint8"] == 256
-    assert rows["int8"] == 128
-    assert rows["uint16"] == 65536
+    assert (rows["uint8"], rows["int8"], rows["uint16"]) == (256, 128, 65536)
     assert rows["int64"] > 256
+    arguments = [argument for case in in_set("rope", "refused") for argument in case.inputs]
+    assert any(str(1 << 32) in repr(each.fill) for each in arguments if each.name == "position_ids")
+    cases = in_set("random_sample", "refused")
+    calls = [(read_ffi_config(case)[0], case.inputs[0].spec.elements) for case in cases]
+    narrow = {(config.call.dtypes["output:out"], size) for config, size in calls if config and config.call.dtypes}
+    assert {("int8", 129), ("uint8", 257), ("int16", 32769), ("uint16", 65537)} <= narrow
 
 
 @pytest.mark.heavy
-def test_overlapping_outputs_are_wrong_calls() -> None:
-    aliases = [call.alias for call in calls_of(cases_of("layer_norm"))]
+def test_attribute_values_and_overlaps_vary() -> None:
+    aliases = [call.alias for call in calls_of("layer_norm")]
     assert {"output:out": "output:std"} in aliases
     assert {"output:out": "input:input"} in aliases
-
-
-@pytest.mark.heavy
-def test_attribute_values_vary_at_every_rank() -> None:
-    """An axis that is misread in one rank, a factor that is cut to a whole number, an epsilon above 1."""
-    axes = {
-        (len(case.inputs[0].spec.shape), case.attributes["dim"])
-        for case in cases_of("softmax")
-        if "set:attribute-values" in case.tags
-    }
+    # An axis that is misread in one rank, a factor that is cut to a whole number, an epsilon above 1.
+    softmax = in_set("softmax", "attribute-values")
+    axes = {(case.inputs[0].spec.rank, case.attributes["dim"]) for case in softmax}
     assert {(5, 0), (5, -4), (4, 1), (3, 0), (2, -2)} <= axes
     assert {1.75, 11.0} <= {case.attributes["alpha"] for case in cases_of("gemm") if "alpha" in case.attributes}
-    windows = [case.attributes for case in cases_of("conv2d") if "set:attribute-values" in case.tags]
+    windows = [case.attributes for case in in_set("conv2d", "attribute-values")]
     assert {(1, 2), (2, 1)} <= {each["dilation"] for each in windows} & {each["stride"] for each in windows}
 
 
 def test_invalid_window_numbers_are_wrong_calls() -> None:
-    cases = [case for case in cases_of("conv2d") if "set:refused" in case.tags]
-    odd = {case.attributes["dilation"] for case in cases} | {case.attributes["stride"] for case in cases}
-    assert any(0 in each for each in odd)
-    assert any(-1 in each for each in odd)
+    windows = [case.attributes for case in in_set("conv2d", "refused")]
+    odd = {each["dilation"] for each in windows} | {each["stride"] for each in windows}
+    assert {0, -1} <= {number for pair in odd for number in pair}
 
 
 def test_output_overlapping_input_is_wrong_call() -> None:
-    calls = [call for call in calls_of(cases_of("gemm")) if call.alias]
+    calls = [call for call in calls_of("gemm") if call.alias]
     assert {call.behind for call in calls if call.alias == {"output:out": "input:b"}} == {1, 0, -1}
-    cases = [case for case in cases_of("rms_norm") if "set:refused" in case.tags]
-    laid = [read_ffi_config(case)[0] for case in cases]
-    alike = [config for config in laid if config and config.call.alias == {"output:out": "input:input"}]
+    configs = configs_of(in_set("rms_norm", "refused"))
+    alike = [config for config in configs if config.call.alias == {"output:out": "input:input"}]
     assert all(config.layouts for config in alike if config.call.behind == 0)
     assert {config.call.behind for config in alike} == {1, 0, -1}
-
-
-def test_truncatable_index_is_wrong_call() -> None:
-    fills = [
-        argument.fill
-        for case in cases_of("rope")
-        if "set:refused" in case.tags
-        for argument in case.inputs
-        if argument.name == "position_ids"
-    ]
-    assert any(str(1 << 32) in repr(fill) for fill in fills)
 
 
 def test_rank_relative_to_another_tensor() -> None:
     """C's positions have a dimension for batches where its input has one."""
     driver = backend_manager.get("ffi")
-    cases = [case for case in cases_of("rope") if len(case.inputs) == 4 and case.expects_error is None]
     ranks = {
         (case.inputs[0].spec.rank, case.inputs[3].spec.rank): driver.unsupported(case)
-        for case in cases
-        if "set:positions" in case.tags
+        for case in in_set("rope", "positions")
+        if len(case.inputs) == 4 and case.expects_error is None
     }
     assert ranks[4, 2] is ranks[4, 1] is None
     assert "position_ids of 2 dimensions" in str(ranks[3, 2])
-
-
-def test_invalid_rank_is_mapping_problem(tmp_path: Path) -> None:
-    text = BUILT_IN.read_text().replace("position_ids: [1, input-2]", "position_ids: [1, as input]")
-    (tmp_path / "own.yaml").write_text(text)
-    with pytest.raises(UsageError, match=r"(?s).*as in input-2"):
-        asked("rope", mapping=str(tmp_path / "own.yaml"))
-
-
-def test_block_matrices_are_transposed_one_by_one() -> None:
-    """Kernels move whole blocks first, and the edges that are none of them last."""
-    cases = [case for case in cases_of("clone") if "set:blocks" in case.tags]
-    specs = [case.inputs[0].spec for case in cases]
-    assert {spec.shape for spec in specs} == {(61, 67)}
-    assert {spec.strides for spec in specs} >= {(1, 61), None}
-    assert any(config is not None and config.layouts for config in (read_ffi_config(case)[0] for case in cases))
-
-
-def test_samples_include_block_multiples_and_millions() -> None:
-    cases = cases_of("add")
-    shapes = {case.inputs[0].spec.shape for case in cases if "set:sizes" in case.tags}
-    assert {(256,), (1024,), (4096,)} <= shapes
-    (case,) = [case for case in cases if "set:large" in case.tags]
-    assert case.inputs[0].spec.elements > 1 << 21
-    assert not [case for case in cases_of("gemm") if "set:large" in case.tags]
-
-
-def test_too_narrow_index_output_is_wrong_call() -> None:
-    cases = [case for case in cases_of("random_sample") if "set:refused" in case.tags]
-    asked_of = [(read_ffi_config(case)[0], case.inputs[0].spec.elements) for case in cases]
-    narrow = {(config.call.dtypes["output:out"], size) for config, size in asked_of if config and config.call.dtypes}
-    assert {("int8", 129), ("uint8", 257), ("int16", 32769), ("uint16", 65537)} <= narrow
-
-
-def test_image_batches_are_channels_last_with_gaps() -> None:
-    cases = [case for case in cases_of("relu") if "set:ranks" in case.tags]
-    assert {(2, 3, 4, 37)} <= {case.inputs[0].spec.shape for case in cases}
-    assert (740, 1, 185, 5) in {case.inputs[0].spec.strides for case in cases}
 
 
 @pytest.mark.heavy
@@ -363,3 +321,66 @@ def test_every_wrong_call_describes_its_fault() -> None:
         if case.backend_config["ffi"].get("call") and case.expects_error and not case.description
     ]
     assert silent == []
+
+
+MAPPING = """
+version: 1
+name: mine
+library: [libmine.so]
+operators:
+  norm:
+    functions: {{{dtype}: mine_norm}}
+    dims: {{input: [n...]}}
+    when: {{p: 2.0}}
+    ignores: [dim, keepdim]
+    returns: out
+    call: [input:input, size:n]
+  softmax:
+    functions: {{float32: mine_softmax}}
+    dims: {{input: [m..., k], out: [m..., k]}}
+    when: {{dim: last}}
+    same_layout: [input, out]
+    call: [output:out, input:input, size:m, size:k, leading:input]
+"""
+
+
+def direct_options(tmp_path: Path, op: str, dtype: str = "float64") -> dict[str, Any]:
+    (tmp_path / "mine.yaml").write_text(MAPPING.format(dtype=dtype))
+    (tmp_path / "libmine.so").touch()
+    return {
+        "backend": "ffi",
+        "library": (str(tmp_path / "libmine.so"),),
+        "headers": (str(tmp_path),),
+        "mapping": str(tmp_path / "mine.yaml"),
+        "op": (op,),
+    }
+
+
+def supported(tmp_path: Path, op: str, dtype: str = "float64") -> list[TestCase]:
+    driver = backend_manager.get("ffi")
+    cases = check_request(direct_options(tmp_path, op, dtype)).run.cases
+    return [case for case in cases if not driver.unsupported(case)]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_function_of_any_dtype_gets_every_set(tmp_path: Path, dtype: str) -> None:
+    cases = supported(tmp_path, "norm", dtype)
+    assert {each.spec.dtype.name for case in cases for each in case.inputs} == {dtype}
+    sets = {tag for case in cases for tag in case.tags}
+    assert sets >= {"set:ordinary", "set:special", "set:long", "set:sizes", "set:pages", "set:threads"}
+    assert len(cases) > 100
+
+
+def test_same_layout_tensors_get_padded_rows(tmp_path: Path) -> None:
+    cases = [case for case in supported(tmp_path, "softmax") if "set:layouts-at-once" in case.tags]
+    outputs = [case.backend_config["ffi"]["outputs"]["out"]["strides"] for case in cases]
+    inputs = [case.inputs[0].spec.strides for case in cases]
+    assert ((40, 1), [40, 1]) in zip(inputs, outputs, strict=True)
+
+
+def test_unmapped_operator_lists_mapped_ones(tmp_path: Path) -> None:
+    case = check_request(direct_options(tmp_path, "norm")).run.cases[0]
+    other = dataclasses.replace(case, descriptor=operators.get("relu"))
+    why = backend_manager.get("ffi").unsupported(other)
+    assert why is not None
+    assert why.endswith("mapping mine has no operator relu; it has norm, softmax")

@@ -58,13 +58,7 @@ def test_what_libraries_get_wrong_is_among_them() -> None:
     shared = {each.name: each.strides for each in overlapping_patterns((2, 3, 4))}
     assert shared["stride 0 in dimension 0"] == (0, 4, 1)
     assert shared["a window that slides by one"] == (12, 1, 1)
-
-
-def test_size_1_has_unusable_strides() -> None:
     odd = [each.strides for each in patterns((3, 1)) if "size is 1" in each.name]
     assert odd == [(1, 13), (1, 0), (1, -3)]
-
-
-def test_a_0d_tensor_lies_in_one_way() -> None:
     assert list(patterns(())) == []
     assert list(overlapping_patterns(())) == []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import subprocess
+import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,9 @@ from optest.errors import Unavailable, UnknownName, UsageError
 from optest.numerics import numpy_dtype, round_to
 from optest.operators import operators
 from optest.operators.catalogue import DESCRIPTORS
-from optest.spec import BackendTarget, Numerics, OperatorDescriptor, Status
+from optest.spec import BackendTarget, Numerics, OperatorDescriptor, Status, TestCase
 from optest.spec import dtype as dtype_called
+from optest.torch.eager import TorchBackend
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -89,13 +92,10 @@ def test_whole_factors_of_integers(driver: BackendDriver) -> None:
 
 
 def test_optional_input_is_matched_by_name(driver: BackendDriver) -> None:
-    import dataclasses
-
     descriptor = OperatorDescriptor(name="layer_norm", signature=SIGNATURES["layer_norm"])
-    case = case_of(
-        descriptor, spec("float64", 1, 2), spec("float64", 2), attributes={"normalized_shape": (2,), "eps": 0.0}
-    )
-    case = dataclasses.replace(case, inputs=(case.inputs[0], dataclasses.replace(case.inputs[1], name="bias")))
+    attributes = {"normalized_shape": (2,), "eps": 0.0}
+    case = case_of(descriptor, spec("float64", 1, 2), spec("float64", 2), attributes=attributes)
+    case = replace(case, inputs=(case.inputs[0], replace(case.inputs[1], name="bias")))
     (output,) = driver.run(case, [np.array([[1.0, 3.0]]), np.array([10.0, 20.0])])
     assert output.tolist() == [[9, 21]]
 
@@ -106,15 +106,23 @@ def fault_of(action: Any) -> Fault:
     return caught.value
 
 
-def test_unknown_operator_is_unsupported(driver: BackendDriver) -> None:
+def relu_case(**target: Any) -> TestCase:
+    return case_of(operators.get("relu"), spec("float32", 2, 2), backend=BackendTarget(name="torch", **target))
+
+
+def compiled_by(name: str, compiler: Any) -> BackendDriver:
+    torch._dynamo.register_backend(compiler, name=name)
+    driver = torch_eager.TorchBackend()
+    driver.configure({"compile_backend": name})
+    return driver
+
+
+def test_unknown_operators_and_dtypes_are_unsupported(driver: BackendDriver) -> None:
     found = fault_of(lambda: call(driver, "conv9d", A))
     assert (found.reason, found.status) == (Reason.UNSUPPORTED, Status.SKIPPED)
     assert says(found.message, "backends.did_you_mean_conv")
     case = case_of(OperatorDescriptor(name="conv9d"), spec("float32", 2))
     assert "no operator 'conv9d'" in (driver.unsupported(case) or "")
-
-
-def test_missing_dtype_of_operator_is_unsupported(driver: BackendDriver) -> None:
     found = fault_of(lambda: call(driver, "gelu", [1], kind="int32"))
     assert found.reason is Reason.UNSUPPORTED
     assert says(found.message, "backends.not_implemented_for_int")
@@ -126,13 +134,9 @@ def test_other_torch_errors_pass_through(driver: BackendDriver) -> None:
 
 
 @pytest.fixture
-def operator_that(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def operator_that(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that replaces the operator relu."""
-
-    def install(function: Any) -> None:
-        monkeypatch.setitem(TORCH_OPERATORS, "relu", function)
-
-    return install
+    return lambda function: monkeypatch.setitem(TORCH_OPERATORS, "relu", function)
 
 
 @pytest.mark.parametrize(
@@ -156,16 +160,17 @@ def test_torch_errors_get_a_reason(driver: BackendDriver, operator_that: Any, er
     assert "\n" not in found.message
 
 
-def test_failed_allocation_is_out_of_memory(driver: BackendDriver, operator_that: Any) -> None:
+def test_outputs_of_wrong_kind_fail(driver: BackendDriver, operator_that: Any) -> None:
     operator_that(lambda *_: torch.empty(10**15))
     assert fault_of(lambda: call(driver, "relu", A)).reason is Reason.OUT_OF_MEMORY
-
-
-def test_output_on_other_device_fails(driver: BackendDriver, operator_that: Any) -> None:
     operator_that(lambda tensors, _: tensors[0].to("meta"))
     found = fault_of(lambda: call(driver, "relu", A))
     assert found.reason is Reason.WRONG_DEVICE
     assert says(found.message, "backends.is_on_meta_but")
+    operator_that(lambda *_: torch.zeros(2, dtype=torch.float8_e5m2fnuz))
+    assert fault_of(lambda: call(driver, "relu", A)).reason is Reason.DTYPE
+    operator_that(lambda *_: None)
+    assert "is of type NoneType" in fault_of(lambda: call(driver, "relu", A)).message
 
 
 @pytest.mark.parametrize(("device", "calls"), [("cuda:0", [()]), ("cuda:1", [(torch.device("cuda:1"),)])])
@@ -181,14 +186,7 @@ def test_device_is_synchronised_before_reading(
     assert waited == calls
 
 
-def test_invalid_output_type_fails(driver: BackendDriver, operator_that: Any) -> None:
-    operator_that(lambda *_: torch.zeros(2, dtype=torch.float8_e5m2fnuz))
-    assert fault_of(lambda: call(driver, "relu", A)).reason is Reason.DTYPE
-    operator_that(lambda *_: None)
-    assert "is of type NoneType" in fault_of(lambda: call(driver, "relu", A)).message
-
-
-def test_configure_checks_the_device(driver: BackendDriver) -> None:
+def test_configure_checks_the_device(driver: BackendDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     driver.configure({"torch_device": None})
     driver.configure({})
     driver.configure({"torch_device": "cpu"})
@@ -201,24 +199,20 @@ def test_configure_checks_the_device(driver: BackendDriver) -> None:
     with pytest.raises(Unavailable, match="install torch_npu"):
         driver.configure({"torch_device": "npu"})
     assert driver.device() == "cpu"
-
-
-def test_missing_device_is_unavailable(driver: BackendDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_devices, "device_count", lambda kind: 0)
     with pytest.raises(Unavailable, match="torch build with CUDA"):
         driver.configure({"torch_device": "cuda"})
     monkeypatch.setattr(torch_devices, "device_count", lambda kind: 2)
     with refusal(Unavailable, "backends.this_machine_has_cuda"):
         driver.configure({"torch_device": "cuda:2"})
+    with pytest.raises(UnknownName, match="optestium"):
+        TorchBackend().configure({"torch_device": "optestium"})
 
 
-def test_numerics_of_devices(driver: BackendDriver) -> None:
+def test_numerics_follow_device_and_settings(driver: BackendDriver) -> None:
     assert (driver.numerics.processor, driver.numerics.overflow) == ("cpu", "infinity")
     assert torch_eager._numerics("float32", "cuda") == Numerics(processor="accelerator")
     assert torch_eager._numerics("float32", "npu") == Numerics(processor="accelerator", overflow="saturate")
-
-
-def test_operand_precision_follows_torch_settings(driver: BackendDriver) -> None:
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("highest")
@@ -236,11 +230,7 @@ def test_user_compiler_runs_catalogue_operators() -> None:
     def doubled(graph: torch.fx.GraphModule, _: Any) -> Any:
         return lambda *given: [2 * each for each in graph(*given)]
 
-    torch._dynamo.register_backend(doubled, name="optest_doubled")
-    driver = torch_eager.TorchBackend()
-    driver.configure({"compile_backend": "optest_doubled"})
-    case = case_of(operators.get("relu"), spec("float32", 2, 2), backend=BackendTarget(name="torch"))
-    (output,) = driver.run(case, [np.array(A, np.float32)])
+    (output,) = compiled_by("optest_doubled", doubled).run(relu_case(), [np.array(A, np.float32)])
     assert output.tolist() == [[2 * each for each in row] for row in A]
 
 
@@ -250,19 +240,15 @@ def test_words_of_compiler_errors_decide_nothing() -> None:
     def fails(_: Any, __: Any) -> Any:
         raise RuntimeError("Unsupported dtype")
 
-    torch._dynamo.register_backend(fails, name="optest_unsupported")
-    driver = torch_eager.TorchBackend()
-    driver.configure({"compile_backend": "optest_unsupported"})
-    case = case_of(operators.get("relu"), spec("float32", 2, 2), backend=BackendTarget(name="torch"))
-    assert fault_of(lambda: driver.run(case, [np.array(A, np.float32)])).reason is Reason.COMPILE
+    driver = compiled_by("optest_unsupported", fails)
+    assert fault_of(lambda: driver.run(relu_case(), [np.array(A, np.float32)])).reason is Reason.COMPILE
 
 
 def test_results_name_compiler() -> None:
     def negated(graph: torch.fx.GraphModule, _: Any) -> Any:
         return lambda *given: [-each for each in graph(*given)]
 
-    torch._dynamo.register_backend(negated, name="optest_named")
-    driver = torch_eager.TorchBackend()
+    driver = compiled_by("optest_named", negated)
     for name, label in (("optest_named", "torch:cpu:optest_named"), ("eager", "torch:cpu")):
         driver.configure({"compile_backend": name})
         assert backend_manager.target(driver).label() == label
@@ -289,9 +275,7 @@ def test_compiler_that_reuses_results_fails(keeps_memory: bool) -> None:
 
         return call
 
-    torch._dynamo.register_backend(keeping, name=f"optest_keeping_{keeps_memory}")
-    driver = torch_eager.TorchBackend()
-    driver.configure({"compile_backend": f"optest_keeping_{keeps_memory}"})
+    driver = compiled_by(f"optest_keeping_{keeps_memory}", keeping)
     for name, kind in (("exp", "float32"), ("sign", "float32"), ("argmax", "float64"), ("bitwise_not", "int32")):
         case = case_of(operators.get(name), spec(kind, 2, 2), backend=BackendTarget(name="torch"))
         words = "overwrites the results" if keeps_memory else "returns its first results"
@@ -303,9 +287,7 @@ def test_compiler_that_reuses_results_fails(keeps_memory: bool) -> None:
 @pytest.mark.slow
 def test_variant_is_compiled(driver: BackendDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     given = [np.array(A, np.float32)]
-    case = case_of(
-        operators.get("relu"), spec("float32", 2, 2), backend=BackendTarget(name="torch", variant="aot_eager")
-    )
+    case = relu_case(variant="aot_eager")
     (output,) = driver.run(case, given)
     assert output.tolist() == A
     assert (driver.compile_s() or 0) > 0
@@ -313,3 +295,37 @@ def test_variant_is_compiled(driver: BackendDriver, monkeypatch: pytest.MonkeyPa
     with refusal(Fault, "backends.optest_call_of_torch") as caught:
         driver.run(case, given)
     assert caught.value.reason is Reason.UNSUPPORTED
+
+
+REGISTERED = """
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+_setup_privateuseone_for_python_backend("optestium")
+from optest.torch.eager import TorchBackend
+driver = TorchBackend()
+for device in ("optestium", "optestium:0"):
+    driver.configure({"torch_device": device})
+    print(driver.device())
+try:
+    driver.configure({"torch_device": "optestium:7"})
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.heavy
+def test_registered_device_opens() -> None:
+    # In another process, since torch cannot unregister the device.
+    if not hasattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend"):
+        pytest.skip("this torch makes no device of Python")
+    ran = subprocess.run([sys.executable, "-c", REGISTERED], capture_output=True, text=True, check=False, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert lines[:2] == ["optestium:0", "optestium:0"]
+    assert says(lines[2], "backends.this_machine_has_optestium")
+
+
+def test_known_device_names_its_package() -> None:
+    if str(torch._C._get_privateuse1_backend_name()) == "spyre":
+        pytest.skip("it is there")
+    with pytest.raises(Unavailable, match="torch_spyre"):
+        TorchBackend().configure({"torch_device": "spyre"})

@@ -16,7 +16,7 @@ from optest.api.checking import check
 from optest.api.report import Report
 from optest.backends import backend_manager, function
 from optest.operators import operators
-from optest.spec import BAD_STATUSES, Evidence, Reason, Status
+from optest.spec import BAD_STATUSES, CaseResult, Evidence, Reason, Status
 
 torch = pytest.importorskip("torch")
 
@@ -146,10 +146,14 @@ def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("functions_of_tensors", None)
 
 
-def report_of(name: str) -> Report:
+def report_of(name: str, **options: Any) -> Report:
     function = name if "=" in name else f"functions_of_tensors:{name}"
-    given = {"function": (function,), "isolate": "none", "jobs": 1, "case_set": SETS}
+    given = {"function": (function,), "case_set": SETS, "isolate": "none", "jobs": 1, **options}
     return check(given, stream=io.StringIO())
+
+
+def passed_of(outcome: Report) -> list[CaseResult]:
+    return [each for each in outcome.results if each.status is Status.PASSED]
 
 
 def reasons(outcome: Report) -> set[Reason | None]:
@@ -160,16 +164,14 @@ def reasons(outcome: Report) -> set[Reason | None]:
 def test_module_tensors_are_plain_results(name: str) -> None:
     outcome = report_of(f"tanh=functions_of_tensors:{name}")
     assert reasons(outcome) == set()
-    assert any(each.status is Status.PASSED for each in outcome.results)
+    assert passed_of(outcome)
 
 
 @pytest.mark.parametrize("name", ["lies", "lies_by_array"])
 def test_tensor_subclass_is_no_result(name: str) -> None:
     outcome = report_of(f"tanh=functions_of_tensors:{name}")
     assert reasons(outcome) == {Reason.DTYPE}
-    assert not any(
-        each.status is Status.PASSED and each.verdict.evidence is Evidence.MEASURED for each in outcome.results
-    )
+    assert Evidence.MEASURED not in {each.verdict.evidence for each in passed_of(outcome)}
 
 
 def differences_from_torch(operator: str, function: str, **options: Any) -> list[tuple[str, str]]:
@@ -187,8 +189,7 @@ def test_torch_functions_pass_like_the_backend() -> None:
         assert not differences_from_torch(name, f"torch:{name}", case_set=(case_set,)), name
     for name in ("embedding", "scaled_dot_product_attention", "conv1d"):
         assert not differences_from_torch(name, f"torch.nn.functional:{name}", case_set=("ordinary",)), name
-    amax = {"function": ("amax=torch:amax",), "case_set": ("attributes",), "isolate": "none", "jobs": 1}
-    statuses = {each.status for each in check(amax, stream=io.StringIO()).results}
+    statuses = {each.status for each in report_of("amax=torch:amax", case_set=("attributes",)).results}
     assert statuses == {Status.PASSED}, "of several dimensions, too"
 
 
@@ -208,15 +209,18 @@ def test_no_torch_function_differs_from_backend(module: str) -> None:
 def test_right_functions_pass_with_every_dtype(name: str) -> None:
     outcome = report_of(name)
     assert not [(each.id, each.verdict.message) for each in outcome.results if each.status in BAD_STATUSES]
-    passed = [each for each in outcome.results if each.status is Status.PASSED]
+    passed = passed_of(outcome)
     assert {"float32", "bfloat16"} <= {kind for each in passed for kind in each.dtypes}
     gaps = {each.verdict.message for each in outcome.results if each.status is Status.SKIPPED}
     assert any("negative strides" in each for each in gaps)
     assert len(passed) > 40
 
 
-def test_function_with_several_outputs_passes() -> None:
-    assert not reasons(report_of("two_outputs"))
+@pytest.mark.parametrize("name", ["two_outputs", "calls_compiled"])
+def test_several_outputs_and_compiled_code_pass(name: str) -> None:
+    outcome = report_of(name)
+    assert not reasons(outcome)
+    assert passed_of(outcome)
 
 
 @pytest.mark.parametrize(
@@ -233,19 +237,13 @@ def test_shared_result_buffer_is_found() -> None:
     assert all("overwrote the result of the call before it" in each.verdict.message for each in bad)
 
 
-def test_torch_compile_works_within_guarded_calls() -> None:
-    outcome = report_of("calls_compiled")
-    assert not reasons(outcome)
-    assert any(each.status is Status.PASSED for each in outcome.results)
-
-
 def test_backend_class_passes() -> None:
     from functions_of_tensors import Mine  # type: ignore[import-not-found]
 
     backend_manager.register(Mine(), replace=True)
     given = {"backend": "torch-driver", "op": ("tanh",), "isolate": "none", "jobs": 1, "case_set": SETS}
     outcome = check(given, stream=io.StringIO())
-    passed = [each for each in outcome.results if each.status is Status.PASSED]
+    passed = passed_of(outcome)
     assert {"bfloat16", "float16", "float64"} <= {kind for each in passed for kind in each.dtypes}
     assert {each.device for each in passed} == {"cpu"}
     assert not reasons(outcome) - {Reason.UNSUPPORTED}
@@ -256,14 +254,11 @@ def test_backend_class_passes() -> None:
 )
 def test_changed_torch_settings_fail(name: str, words: str) -> None:
     before = torch.get_default_dtype(), torch.initial_seed()
-    found = check(
-        {"function": (f"functions_of_tensors:{name}",), "isolate": "none", "tier": "smoke"}, stream=io.StringIO()
-    )
+    found = report_of(name, tier="smoke", case_set=None)
     assert reasons(found) == {Reason.STATE}
     assert words in found.results[0].verdict.message
     assert (torch.get_default_dtype(), torch.initial_seed()) == before
 
 
 def test_random_operator_may_seed_torch() -> None:
-    given = {"function": ("functions_of_tensors:draws",), "isolate": "none", "tier": "smoke"}
-    assert Reason.STATE not in reasons(check(given, stream=io.StringIO()))
+    assert Reason.STATE not in reasons(report_of("draws", tier="smoke", case_set=None))

@@ -56,22 +56,19 @@ def test_inplace_changes_are_kept() -> None:
         out.add_(x)
         return out
 
-    lines, _ = lines_of(function)
-    assert lines == ["t0 = torch.zeros(3, 4)", "t0[1] = 5", "t0.add_(x)"]
-
-
-def test_change_through_view_is_kept() -> None:
-    def function(x: Any) -> Any:
+    def through_view(x: Any) -> Any:
         out = x.clone()
         out.t()[1] = 5
         return out
 
-    assert lines_of(function)[0] == ["t0 = x.clone()", "t1 = t0.t()", "t1[1] = 5"]
+    assert lines_of(function)[0] == ["t0 = torch.zeros(3, 4)", "t0[1] = 5", "t0.add_(x)"]
+    assert lines_of(through_view)[0] == ["t0 = x.clone()", "t1 = t0.t()", "t1[1] = 5"]
 
 
-def test_out_none_changes_nothing() -> None:
-    lines, _ = lines_of(torch.nn.functional.normalize)
-    assert len(lines) == 1
+def test_arguments_are_written() -> None:
+    assert len(lines_of(torch.nn.functional.normalize)[0]) == 1  # out=None changes nothing
+    lines, _ = lines_of(lambda x: torch.clamp(x, float("-inf"), 3.5))
+    assert lines == ['out = torch.clamp(x, float("-inf"), 3.5)']
 
 
 def test_outputs_and_their_parts_have_expressions() -> None:
@@ -86,12 +83,13 @@ def test_outputs_and_their_parts_have_expressions() -> None:
     assert lines_of(lambda x: x) == ([], ["x"])
 
 
-def test_infinite_numbers_are_written() -> None:
-    lines, _ = lines_of(lambda x: torch.clamp(x, float("-inf"), 3.5))
-    assert lines == ['out = torch.clamp(x, float("-inf"), 3.5)']
-
-
-def test_raising_call_is_last_line() -> None:
+def test_raising_and_unwritable_calls() -> None:
+    x = torch.arange(3.0)
+    recording = Recording({"x": x}, torch.device("cpu"))
+    foreign = torch.arange(100.0)
+    out = recording.record(lambda: torch.add(x.sum(), foreign))
+    with refusal(Unwritable, "backends.torch_add_has_an"):
+        recording.lines((out,))
     x = torch.arange(3)
     recording = Recording({"x": x}, torch.device("cpu"))
     with pytest.raises(RuntimeError):
@@ -101,15 +99,6 @@ def test_raising_call_is_last_line() -> None:
     assert outputs == []
     with pytest.raises(Unwritable, match="before the error"):
         Recording({"x": x}, torch.device("cpu")).lines(None)
-
-
-def test_unwritable_argument_is_an_error() -> None:
-    x = torch.arange(3.0)
-    recording = Recording({"x": x}, torch.device("cpu"))
-    foreign = torch.arange(100.0)
-    out = recording.record(lambda: torch.add(x.sum(), foreign))
-    with refusal(Unwritable, "backends.torch_add_has_an"):
-        recording.lines((out,))
 
 
 def test_meta_device_is_replaced() -> None:

@@ -62,6 +62,10 @@ def checked(**options: Any) -> tuple[Report, str]:
     return check(given, stream=stream), stream.getvalue()
 
 
+def timed(*operators: str, **options: Any) -> tuple[Report, str]:
+    return checked(bench=True, bench_time="20ms", op=operators or None, **options)
+
+
 def test_the_baseline_is_asked_beside_the_default() -> None:
     outcome, text = checked()
     assert "--variant" not in text  # the line that runs a case again asks the default by itself
@@ -72,27 +76,21 @@ def test_the_baseline_is_asked_beside_the_default() -> None:
     assert len({each.key for each in outcome.results if each.operator == "relu"}) == 1  # the same inputs
 
 
-def test_one_variant_alone() -> None:
+def test_named_variant_runs_alone() -> None:
     outcome, _ = checked(variant="middle")
     assert {(each.target, each.status.value) for each in outcome.results} == {("optimising:middle", "passed")}
     assert all("@" not in each.id for each in outcome.results)
-
-
-def test_a_variant_that_nobody_has() -> None:
     with pytest.raises(UnknownName, match="fused"):
         check_request({"backend": "optimising", "variant": "fast"})
     with pytest.raises(UnknownName, match=r"\(no variant\)"):
         check_request({"backend": "numpy", "variant": "fast"})
-
-
-def test_run_uses_default_or_named_variant() -> None:
     case = {"op": ("relu",), "dtype": "float32", "shape": ("input0=3",), "backend": "optimising"}
     assert [each.backend.variant for each in run_request(case).cases] == ["fused"]
     assert [each.backend.variant for each in run_request({**case, "variant": "plain"}).cases] == ["plain"]
 
 
-def test_the_table_of_timings() -> None:
-    _, text = checked(bench=True, bench_time="20ms")
+def test_tables_compare_with_the_baseline() -> None:
+    _, text = timed()
     table = text[text.index("test  ") :].splitlines()
     head = " ".join(table[0].split())
     rows = {line.split()[0]: line.split() for line in table if line.strip().startswith(("neg ", "relu "))}
@@ -101,10 +99,13 @@ def test_the_table_of_timings() -> None:
     assert rows["relu"][1:4] == ["n/a"] * 3  # what is wrong is not timed
     assert rows["relu"][-2:] == ["1", "failed"]
     assert (rows["neg"][-2], rows["relu"][-3]) == ("0", "n/a")
+    _, text = timed("neg", backend="numpy")
+    (row,) = [line.split() for line in text.splitlines() if line.endswith("  ok")]
+    assert (row[0], row[3], row[-3:]) == ("neg", "n/a", ["n/a", "n/a", "ok"])
 
 
 def test_the_answer_is_compared_with_the_baselines() -> None:
-    outcome, text = checked(bench=True, bench_time="20ms", op=("exp",))
+    outcome, text = timed("exp")
     fused, plain = outcome.results
     assert (fused.benchmark, plain.benchmark) != (None, None)
     assert 0 < fused.benchmark.baseline_difference < 1e-6  # type: ignore[union-attr, operator]
@@ -130,7 +131,7 @@ def test_the_largest_difference(one: list[float], other: list[float], difference
 
 def test_a_line_of_csv_has_both_variants(tmp_path: Path) -> None:
     path = tmp_path / "times.csv"
-    checked(bench=True, bench_time="20ms", report_path=str(path))
+    timed(report_path=str(path))
     with path.open(newline="") as file:
         rows = {row["operator"]: row for row in csv.DictReader(file)}
     assert set(rows) == {"relu", "neg", "exp"}
@@ -140,18 +141,13 @@ def test_a_line_of_csv_has_both_variants(tmp_path: Path) -> None:
     assert float(neg["speedup"]) == pytest.approx(float(neg["baseline_s"]) / float(neg["optimized_s"]))
 
 
-def test_a_backend_without_variants_has_the_table_too() -> None:
-    stream = io.StringIO()
-    check({"backend": "numpy", "op": ("neg",), "tier": "smoke", "bench": True, "bench_time": "20ms"}, stream=stream)
-    (row,) = [line.split() for line in stream.getvalue().splitlines() if line.endswith("  ok")]
-    assert (row[0], row[3], row[-3:]) == ("neg", "n/a", ["n/a", "n/a", "ok"])
-
-
 def test_a_time_decides_only_where_that_is_wanted() -> None:
-    outcome, text = checked(bench=True, bench_time="20ms", op=("neg",))
-    assert outcome.exit_status == 0
-    outcome, text = checked(bench=True, bench_time="20ms", op=("neg",), fail_if_slower=1.5)
+    assert timed("neg")[0].exit_status == 0
+    outcome, text = timed("neg", fail_if_slower=1.5)
     assert "slower: neg takes" in text
+    assert outcome.exit_status == 1
+    outcome, text = timed("relu", fail_if_slower=1.5)  # was not timed
+    assert says(text, "backends.shows_nothing_of_it")
     assert outcome.exit_status == 1
 
 
@@ -166,12 +162,6 @@ def test_a_time_decides_only_where_that_is_wanted() -> None:
 def test_a_gate_that_cannot_decide_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         checked(**{"fail_if_slower": 1.5, **options})
-
-
-def test_a_gate_fails_for_what_was_not_timed() -> None:
-    outcome, text = checked(bench=True, bench_time="20ms", op=("relu",), fail_if_slower=1.5)
-    assert says(text, "backends.shows_nothing_of_it")
-    assert outcome.exit_status == 1
 
 
 def test_baseline_failure_reproduces_with_its_variant(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,21 +43,13 @@ def case_of(
     fill: str = "randn",
     shape: tuple[int, ...] = (4,),
 ) -> TestCase:
-    tensors = ", ".join(f"x{index}" for index in range(len(inputs)))
-    return TestCase(
-        descriptor=OperatorDescriptor(name="probe", rule=rule, signature=f"{tensors} -> {names}"),
-        inputs=tuple(
-            Argument(
-                name=f"x{index}",
-                path=f"input{index}",
-                spec=TensorSpec(dtype=dtype(name), shape=shape),
-                fill=Fill(kind=fill),
-            )
-            for index, name in enumerate(inputs)
-        ),
-        tolerances=layers,
-        outputs=outputs,
-    )
+    specs = {f"x{index}": TensorSpec(dtype=dtype(name), shape=shape) for index, name in enumerate(inputs)}
+    arguments = [
+        Argument(name=name, path=f"input{index}", spec=spec, fill=Fill(kind=fill))
+        for index, (name, spec) in enumerate(specs.items())
+    ]
+    descriptor = OperatorDescriptor(name="probe", rule=rule, signature=f"{', '.join(specs)} -> {names}")
+    return TestCase(descriptor=descriptor, inputs=tuple(arguments), tolerances=layers, outputs=outputs)
 
 
 def expect(value: Any, entry: str = "float32", name: str = "out", terms: Any = None) -> Expected:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
-from comparing import ACCUMULATE, COMPOSED, ULP, verdict_of
+from comparing import ACCUMULATE, COMPOSED, ULP, case_of, verdict_of
 from texts import says
 
 from optest.compare import bounds, statistic
 from optest.compare.policy import describe_rule
 from optest.numerics import numpy_dtype, round_to, ulp, widen
 from optest.operators import operators
+from optest.operators.attention.attention_reference import (
+    scaled_dot_product_attention_reference,
+    scaled_dot_product_attention_terms,
+)
 from optest.registry import load_object
 from optest.spec import (
-    Argument,
     ErrorBudget,
-    Fill,
     Numerics,
     Reason,
     Rule,
@@ -27,7 +30,6 @@ from optest.spec import (
     Status,
     TensorSpec,
     Terms,
-    TestCase,
     dtype,
 )
 
@@ -49,14 +51,11 @@ def test_quantile_matches_definition(freedom: int) -> None:
     assert tail_of_chi_square(freedom, quantile / 1.17) > 1e-9  # 16 % too generous at 2, less above
 
 
-def test_fewer_values_are_allowed_more() -> None:
+def test_limits_by_number_of_values() -> None:
     limits = [statistic.limit(values) for values in (1, 2, 10, 100, 999, 1000, 10**6)]
     assert limits == sorted(limits, reverse=True)
     assert limits[-2:] == [1.25, 1.25]
     assert 6.0 < limits[0] < 8.0
-
-
-def test_distinct_values_of_small_large_and_repeated_tensors() -> None:
     assert statistic.distinct_values(np.array(3.0)) == 1
     assert statistic.distinct_values(np.array([1.0, 2.0, 1.0])) == 2
     large = np.random.default_rng(0).standard_normal((300, 300))
@@ -64,9 +63,6 @@ def test_distinct_values_of_small_large_and_repeated_tensors() -> None:
     assert statistic.distinct_values(large.T) >= 1000
     assert statistic.distinct_values(np.broadcast_to(large[:1], large.shape)) <= 300
     assert statistic.distinct_values(np.broadcast_to(large[:, :1], large.shape)) <= 300
-
-
-def test_stricter_statistic_decides() -> None:
     assert statistic.stricter_statistic(None, 2.0, None) == (None, None)
     assert statistic.stricter_statistic(1.0, 2.0, None) == (1.0, 2.0)
     assert statistic.stricter_statistic(1.0, 2.0, 1.0) == (1.0, 1.25)
@@ -145,6 +141,15 @@ def test_constants_summed_one_by_one_are_right() -> None:
     assert compare_with(sample, np.full((8, 8), total) * 1.001).reason is Reason.VALUE
 
 
+def test_a_half_accumulator_has_to_be_declared() -> None:
+    sample = contraction(128, "float16")
+    total = np.zeros((32, 32), np.float16)
+    for k in range(128):
+        total = total + sample["a"][:, k : k + 1] * sample["b"][k : k + 1]
+    assert compare_with(sample, total).reason is Reason.VALUE
+    assert compare_with(sample, total, Numerics(accumulator="float16")).status is Status.PASSED
+
+
 @pytest.mark.parametrize(
     ("inputs", "few"),
     [
@@ -194,9 +199,8 @@ def test_truncation_of_an_elementwise_result_is_caught(name: str, size: int) -> 
 
 
 def test_budget_widens_ulp_rule_where_values_cancel() -> None:
-    value = np.array([1e-6, 1.0])
+    value, rule = np.array([1e-6, 1.0]), Rule(kind=RuleClass.ULP, ulp=16.0)
     actual = np.array([1e-6 + 3e-7, 1.0], np.float32)
-    rule = Rule(kind=RuleClass.ULP, ulp=16.0)
     assert verdict_of(actual, value, rule=rule).reason is Reason.VALUE
     assert verdict_of(actual, value, rule=rule, terms=ErrorBudget(np.array([8.0, 8.0]))).status is Status.PASSED
 
@@ -242,15 +246,6 @@ def test_only_declared_numerics_are_allowed(numerics: Numerics, kernel: Any) -> 
     assert compare_with(sample, sample["a"][:, :-6] @ sample["b"][:-6], numerics).reason is Reason.VALUE
 
 
-def test_a_half_accumulator_has_to_be_declared() -> None:
-    sample = contraction(128, "float16")
-    total = np.zeros((32, 32), np.float16)
-    for k in range(128):
-        total = total + sample["a"][:, k : k + 1] * sample["b"][k : k + 1]
-    assert compare_with(sample, total).reason is Reason.VALUE
-    assert compare_with(sample, total, Numerics(accumulator="float16")).status is Status.PASSED
-
-
 def cut(array: Any, name: str) -> Any:
     return round_to(array.astype(np.float64), dtype(name)).astype(np.float32)
 
@@ -286,10 +281,8 @@ def test_squares_that_leave_float64_raise_no_alarm(scale: float) -> None:
 
 
 def test_actual_arrays_are_only_read() -> None:
-    actual = np.ones(64, numpy_dtype(dtype("bfloat16")))
-    actual.flags.writeable = False
-    value = np.ones(64)
-    value.flags.writeable = False
+    actual, value = np.ones(64, numpy_dtype(dtype("bfloat16"))), np.ones(64)
+    actual.flags.writeable = value.flags.writeable = False
     assert verdict_of(actual, value, "bfloat16", rule=ULP).status is Status.PASSED
 
 
@@ -313,15 +306,10 @@ def test_means_say_that_they_divide(op: str, attributes: dict[str, Any]) -> None
 @pytest.mark.parametrize("op", [each.name for each in operators if each.alternatives is not None])
 def test_the_rule_says_what_else_is_right(op: str) -> None:
     descriptor = operators.get(op)
-    spec = TensorSpec(dtype=dtype("float32"), shape=(4,))
-    inputs = tuple(
-        Argument(name=name, path=f"input{place}", spec=spec, fill=Fill(kind="randn"))
-        for place, name in enumerate(("a", "b"))
-    )
-    case = TestCase(descriptor=descriptor, inputs=inputs, outputs=(spec,))
+    case = case_of(None, ("float32",) * 2, outputs=(TensorSpec(dtype=dtype("float32"), shape=(4,)),))
     assert descriptor.rule is not None
     assert descriptor.rule.formula
-    assert descriptor.rule.formula in describe_rule(case)
+    assert descriptor.rule.formula in describe_rule(replace(case, descriptor=descriptor))
 
 
 def summed_one_by_one(a: Any, b: Any, name: str) -> Any:
@@ -344,13 +332,114 @@ def test_a_narrow_accumulator_loses_digits_and_no_products(name: str, k: int) ->
 
 @pytest.mark.parametrize(("name", "k"), [("bfloat16", 1000), ("float16", 4096)])
 def test_sum_that_may_be_lost_is_suspect(name: str, k: int) -> None:
-    sample = question(np.full((8, k), 0.25, numpy_dtype(dtype(name))), np.ones((k, 8), numpy_dtype(dtype(name))), name)
-    for actual in (
-        summed_one_by_one(sample["a"], sample["b"], name),
-        sample["value"],
-        0.0 * sample["value"],
-    ):
+    a, b = np.full((8, k), 0.25, numpy_dtype(dtype(name))), np.ones((k, 8), numpy_dtype(dtype(name)))
+    sample = question(a, b, name)
+    for actual in (summed_one_by_one(a, b, name), sample["value"], 0.0 * sample["value"]):
         verdict = compare_with(sample, actual, Numerics(accumulator=name))
         assert verdict.status is Status.SUSPECT
         assert "zeros pass too" in verdict.message
     assert compare_with(sample, 0.0 * sample["value"]).reason is Reason.VALUE  # by float32
+
+
+@pytest.mark.parametrize("entry", ["float32", "bfloat16"])
+@pytest.mark.parametrize("rule", [ACCUMULATE, COMPOSED])
+def test_infinity_beside_numbers(entry: str, rule: object) -> None:
+    rng = np.random.default_rng(0)
+    terms = rng.standard_normal((5000, 64))
+    value = terms.sum(1)
+    total, squares = np.abs(terms).sum(1), (terms * terms).sum(1)
+    odd = {3: np.inf, 77: -np.inf, 1000: np.nan}
+    for index, special in odd.items():
+        value[index] = total[index] = squares[index] = special
+    wanted = Terms(np.abs(total), squares, 64) if rule is ACCUMULATE else ErrorBudget(np.abs(total), np.abs(total))
+    right = round_to(value, dtype(entry))
+    assert verdict_of(right, value, entry, rule=rule, terms=wanted).status is Status.PASSED
+    truncated = np.where(np.isfinite(value), value * (1 + 2.0**-7), value)
+    wrong = verdict_of(round_to(truncated, dtype(entry)), value, entry, rule=rule, terms=wanted)
+    assert wrong.reason is Reason.VALUE
+
+
+def test_nan_variance_does_not_blame_kernel() -> None:
+    value = np.linspace(1.0, 2.0, 2000)
+    budget = ErrorBudget(np.ones(2000), np.full(2000, np.nan))
+    verdict = verdict_of(value.astype(np.float32), value, rule=COMPOSED, terms=budget)
+    assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.REFERENCE_FAILED)
+
+
+Array = np.ndarray[Any, Any]
+
+
+ATTRIBUTES = {"scale": None, "is_causal": False, "enable_gqa": False, "dropout_p": 0.0}
+
+
+SHAPES = [(2, 3, 17, 5, 8), (1, 1, 16, 64, 32), (1, 1, 1, 300, 64), (1, 4, 33, 257, 16), (1, 2, 64, 64, 64)]
+
+
+SMALL = SHAPES[:2]
+
+
+def drawn(shape: tuple[int, ...], size: float, seed: int) -> list[Array]:
+    batch, heads, queries, keys, width = shape
+    random = np.random.default_rng(seed)
+    lengths = (queries, keys, keys)
+    return [(size * random.standard_normal((batch, heads, each, width))).astype(np.float32) for each in lengths]
+
+
+def cut_operands(array: Array, unit: str) -> Array:
+    """Round to 11 bits for tf32, else to the dtype ``unit``."""
+    if unit == "tf32":
+        mantissa, exponent = np.frexp(array.astype(np.float64))
+        return np.ldexp(np.rint(mantissa * 2.0**11) / 2.0**11, exponent).astype(np.float32)
+    return round_to(array.astype(np.float64), dtype(unit)).astype(np.float32)
+
+
+def kernel(inputs: list[Array], unit: str, *, scale: float = 1.0, keys: int | None = None) -> Array:
+    """Compute in float32 with the operands of both products cut_operands; the last keys may be omitted."""
+    query, key, value = inputs[0], inputs[1][..., :keys, :], inputs[2][..., :keys, :]
+    scores = (
+        cut_operands(query, unit)
+        @ cut_operands(key, unit).swapaxes(-1, -2)
+        * np.float32(scale / np.sqrt(query.shape[-1]))
+    )
+    shifted = np.exp(scores - scores.max(-1, keepdims=True))
+    total = shifted.sum(-1, keepdims=True)
+    return np.asarray(cut_operands(shifted, unit) @ cut_operands(value, unit) / total)
+
+
+def compare_attention(inputs: list[Array], actual: Array, operands: str) -> Any:
+    (expected,) = scaled_dot_product_attention_reference(inputs, ATTRIBUTES)
+    (terms,) = scaled_dot_product_attention_terms(inputs, ATTRIBUTES)
+    how: dict[str, Any] = {"numerics": Numerics(operands=operands), "operands": ("float32",) * 3}
+    return verdict_of(actual, expected, rule=COMPOSED, terms=terms, **how)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("size", [0.1, 1.0, 3.0])
+def test_who_declares_it_may_cut(shape: tuple[int, ...], size: float) -> None:
+    for seed in range(4):
+        inputs = drawn(shape, size, seed)
+        for unit in ("tf32", "bfloat16"):
+            verdict = compare_attention(inputs, kernel(inputs, unit), unit)
+            assert verdict.status is Status.PASSED, (unit, seed, verdict.measures)
+            assert compare_attention(inputs, kernel(inputs, "float32"), unit).status is Status.PASSED
+
+
+@pytest.mark.parametrize("shape", SMALL)
+def test_who_does_not_may_not(shape: tuple[int, ...]) -> None:
+    inputs = drawn(shape, 1.0, 0)
+    assert compare_attention(inputs, kernel(inputs, "tf32"), "float32").reason is Reason.VALUE
+    assert compare_attention(inputs, kernel(inputs, "bfloat16"), "tf32").reason is Reason.VALUE
+
+
+@pytest.mark.parametrize("shape", SHAPES[1:])
+def test_cutting_hides_no_other_fault(shape: tuple[int, ...]) -> None:
+    inputs = drawn(shape, 1.0, 0)
+    assert compare_attention(inputs, kernel(inputs, "tf32", scale=1.05), "tf32").reason is Reason.VALUE
+    assert compare_attention(inputs, kernel(inputs, "tf32", keys=-1), "tf32").reason is Reason.VALUE
+
+
+def test_the_rule_names_them() -> None:
+    inputs = drawn(SHAPES[0], 1.0, 0)
+    text = compare_attention(inputs, kernel(inputs, "tf32"), "tf32").measures[0].rule.text
+    assert "(tf32 operands)" in text
+    assert says(text, "compare.what_cutting_operands_to")

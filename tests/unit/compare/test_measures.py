@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def by_definition(got: list[float], want: list[float], name: str, allowance: All
         if what not in best or value > best[what][0]:
             best[what] = (value, index)
 
-    ulps = []
+    ulps: list[float] = []
     for index, (actual, target) in enumerate(zip(got, want, strict=True)):
         error, magnitude = abs(actual - target), abs(target)
         bound = allowance.atol + allowance.rtol * magnitude
@@ -43,35 +44,20 @@ def by_definition(got: list[float], want: list[float], name: str, allowance: All
         see("ulp", ulps[-1], index)
         if magnitude:
             see("rel", error / magnitude, index)
-    related = best.get("rel", (None, None))
-    return {
-        "compared": len(got),
-        "worst_used": best["used"][0],
-        "worst_index": best["used"][1],
-        "worst_ulp": ulps[best["used"][1]],
-        "worst_actual": got[best["used"][1]],
-        "worst_expected": want[best["used"][1]],
-        "max_abs_error": best["abs"][0],
-        "max_abs_index": best["abs"][1],
-        "max_rel_error": related[0],
-        "max_rel_index": related[1],
-        "max_ulp_error": best["ulp"][0],
-        "max_ulp_index": best["ulp"][1],
-        "rmse": math.sqrt(sum((a - b) ** 2 for a, b in zip(got, want, strict=True)) / len(got)),
-    }
+    used, worst = best["used"]
+    found: dict[str, Any] = {"compared": len(got), "worst_used": used, "worst_index": worst, "worst_ulp": ulps[worst]}
+    found |= {"worst_actual": got[worst], "worst_expected": want[worst]}
+    for what in ("abs", "rel", "ulp"):
+        found[f"max_{what}_error"], found[f"max_{what}_index"] = best.get(what, (None, None))
+    rmse = math.sqrt(sum((a - b) ** 2 for a, b in zip(got, want, strict=True)) / len(got))
+    return {**found, "rmse": rmse}
 
 
-def shown(measure: Measure) -> dict[str, Any]:
-    def flat(place: tuple[int, ...] | None) -> int | None:
-        return None if place is None else int(np.ravel_multi_index(place, measure.shape))
-
-    names = ("compared", "worst_used", "worst_ulp", "worst_actual", "worst_expected")
-    numbers = ("max_abs_error", "max_rel_error", "max_ulp_error", "rmse")
-    indices = ("worst_index", "max_abs_index", "max_rel_index", "max_ulp_index")
-    return {
-        **{name: getattr(measure, name) for name in (*names, *numbers)},
-        **{name: flat(getattr(measure, name)) for name in indices},
-    }
+def shown(measure: Measure, names: Iterable[str]) -> dict[str, Any]:
+    """Return these fields, indices as positions in memory order."""
+    values = {name: getattr(measure, name) for name in names}
+    indices = {name: int(np.ravel_multi_index(x, measure.shape)) for name, x in values.items() if isinstance(x, tuple)}
+    return values | indices
 
 
 def measured(actual: np.ndarray[Any, Any], reference: np.ndarray[Any, Any], name: str, allowance: Allowance) -> Any:
@@ -104,10 +90,8 @@ def test_measures_follow_their_definitions(pairs: list[tuple[float, float]], nam
         if defined is None:
             assert found.mismatched or not np.isfinite([*actual, *reference.astype(kind)]).all()
             continue
-        rmse = defined.pop("rmse")
-        told = shown(found)
-        assert told.pop("rmse") == pytest.approx(rmse, rel=1e-12, abs=0.0)
-        assert told == defined
+        assert found.rmse == pytest.approx(defined.pop("rmse"), rel=1e-12, abs=0.0)
+        assert shown(found, defined) == defined
 
 
 @pytest.mark.parametrize("name", ["float16", "float32"])

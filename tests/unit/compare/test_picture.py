@@ -68,11 +68,12 @@ def test_levels_say_what_the_verdict_says(rule: Rule | None, entry: str, layers:
         assert 2 ** ((top - LIMIT - 1) / 2) <= measure.worst_used * (1 + 1e-9)
 
 
-def test_shade_separates_just_wrong_from_just_right() -> None:
+def test_levels_of_shades() -> None:
     picture = picture_of(
         np.array([0.5, np.nextafter(np.float32(0.5), np.float32(1)), 0.25]), np.zeros(3), layers=TOLERANCE
     )
     assert picture.grid() == [bytes([LIMIT, LIMIT + 1, LIMIT - 2])]
+    assert picture_of([1, 2, 4], [1, 2, 3], "int64", rule=EXACT).grid() == [bytes([1, 1, NO_MULTIPLE])]
 
 
 def test_pass_has_no_picture() -> None:
@@ -127,10 +128,6 @@ def test_samples() -> None:
 def test_bounded(shape: tuple[int, ...]) -> None:
     value = np.random.default_rng(0).standard_normal(shape)
     assert len(codec.encode(picture_of(-value, value, layers=TOLERANCE))) < 16_000
-
-
-def test_one_right_answer_has_no_multiple_of_nothing() -> None:
-    assert picture_of([1, 2, 4], [1, 2, 3], "int64", rule=EXACT).grid() == [bytes([1, 1, NO_MULTIPLE])]
 
 
 def test_errors_too_large_together_have_no_wrong_element() -> None:

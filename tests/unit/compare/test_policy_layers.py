@@ -64,27 +64,23 @@ def test_higher_layer_inherits_omitted_fields(lower: Layer, higher: Layer) -> No
 )
 def test_exact_output_is_relaxed_only_by_name(layer: Layer, rule: Rule | None, entry: str) -> None:
     allowance = resolved(stated(1.0, 1.0, layer=layer), rule=rule, entry=entry, numerics=Numerics())
-    assert (allowance.used.name == "tolerance") == (layer in NAMING_LAYERS)
-    names_it = {Layer.OPERATOR, Layer.CASE, Layer.COMMAND_LINE}
-    assert (layer in NAMING_LAYERS) == (layer in names_it)
+    is_naming = layer in {Layer.OPERATOR, Layer.CASE, Layer.COMMAND_LINE}
+    assert (allowance.used.name == "tolerance") == (layer in NAMING_LAYERS) == is_naming
 
 
-def test_unnamed_layer_adds_nothing_to_exact_output() -> None:
+def test_tolerance_without_numbers_allows_nothing() -> None:
     layers = (stated(atol=1.0, layer=Layer.CASE), stated(rtol=1.0, layer=Layer.PLAN))
     assert resolved(*layers, rule=EXACT, numerics=Numerics()).rtol == 0.0
     assert resolved(*layers, rule=ULP, numerics=Numerics()).rtol == 1.0
+    assert verdict_of([1.0000001], [1.0], layers=(stated(),)).reason is Reason.VALUE
+    assert verdict_of([1.0], [1.0], layers=(stated(),)).status is Status.PASSED
 
 
 @pytest.mark.parametrize("layer", list(Layer))
 def test_integer_exact_inputs_are_relaxed_only_by_name(layer: Layer) -> None:
-    verdict = verdict_of(
-        np.full(4, 101.0, np.float32),
-        np.full(4, 100.0),
-        rule=ACCUMULATE,
-        terms=Terms(np.full(4, 200.0), np.full(4, 200.0), 64),
-        layers=(stated(1.0, layer=layer),),
-        fill="integer-exact",
-    )
+    how = {"rule": ACCUMULATE, "fill": "integer-exact", "layers": (stated(1.0, layer=layer),)}
+    terms = Terms(np.full(4, 200.0), np.full(4, 200.0), 64)
+    verdict = verdict_of(np.full(4, 101.0, np.float32), np.full(4, 100.0), terms=terms, **how)
     assert (verdict.status is Status.PASSED) == (layer in NAMING_LAYERS)
 
 
@@ -103,11 +99,6 @@ def test_entry_for_one_output_precedes_general_entry() -> None:
     positional = ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance(rtol=0.75), output="output1")
     assert tolerance_of_layers((positional,), PROBE, 0, "values", one_answer=False) is None
     assert tolerance_of_layers((positional,), PROBE, 1, "indices", one_answer=False) is not None
-
-
-def test_a_tolerance_that_states_nothing_allows_nothing() -> None:
-    assert verdict_of([1.0000001], [1.0], layers=(stated(),)).reason is Reason.VALUE
-    assert verdict_of([1.0], [1.0], layers=(stated(),)).status is Status.PASSED
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,43 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from comparing import ACCUMULATE, EXACT, MOVEMENT, ULP, array_of, stated, verdict_of
+from comparing import ACCUMULATE, EXACT, MOVEMENT, ULP, array_of, case_of, expect, stated, verdict_of
 
-from optest.numerics import Array, numpy_dtype
-from optest.spec import Numerics, Reason, Status, Terms, dtype
+from optest.compare.verdict import compare_outputs
+from optest.core.wire import case_from_wire, case_to_wire
+from optest.numerics import Array, numpy_dtype, round_to
+from optest.operators import operators
+from optest.plan.tolerance_files import with_signed_zeros
+from optest.registry import load_object
+from optest.spec import (
+    CheckState,
+    Layer,
+    Numerics,
+    Reason,
+    Rule,
+    RuleClass,
+    Status,
+    Terms,
+    Tolerance,
+    ToleranceLayer,
+    Verdict,
+    dtype,
+)
 
 NAN, INF = math.nan, math.inf
 V, N, OK = Reason.VALUE, Reason.NAN, None
+RULE_OR_TOLERANCE: list[dict[str, Any]] = [{"rule": ULP}, {"layers": (stated(1e-6, 0),)}]
+
+
+def padded(actual: float, reference: float, entry: str, padding: int, **how: Any) -> Verdict:
+    """Compare one element that is followed by ``padding`` right ones."""
+    got = np.array([actual] + [1.0] * padding).astype(numpy_dtype(dtype(entry)))
+    return verdict_of(got, [reference] + [1.0] * padding, entry, **how)
 
 
 @pytest.mark.parametrize("padding", [0, 40])
@@ -57,13 +84,11 @@ V, N, OK = Reason.VALUE, Reason.NAN, None
     ],
 )
 def test_class_of_a_float(entry: str, actual: float, reference: float, reason: Reason | None, padding: int) -> None:
-    got = np.array([actual] + [1.0] * padding).astype(numpy_dtype(dtype(entry)))
-    verdict = verdict_of(got, [reference] + [1.0] * padding, entry, rule=ULP)
-    assert verdict.reason is reason
-    measure = verdict.measures[0]
-    assert measure.mismatched == (reason is not None)
+    verdict = padded(actual, reference, entry, padding, rule=ULP)
     nonfinite = reason is not None and not (math.isfinite(actual) and abs(reference) < dtype(entry).max_finite)
-    assert measure.nonfinite_mismatched == nonfinite
+    assert verdict.reason is reason
+    assert verdict.measures[0].mismatched == (reason is not None)
+    assert verdict.measures[0].nonfinite_mismatched == nonfinite
 
 
 @pytest.mark.parametrize(("value", "text"), [(NAN, "nan"), (INF, "inf"), (-INF, "-inf")])
@@ -90,11 +115,10 @@ def test_non_finite_values_are_reported_as_words(value: float, text: str) -> Non
 def test_denormals(
     actual: float, reference: float, preserved: Reason | None, flushed: Reason | None, padding: int
 ) -> None:
-    got, want = [actual] + [1.0] * padding, [reference] + [1.0] * padding
-    for rule, layers in ((ULP, ()), (None, (stated(1e-6, 0),))):
-        for denormals, reason in (("preserve", preserved), ("flush", flushed)):
+    for denormals, reason in (("preserve", preserved), ("flush", flushed)):
+        for how in RULE_OR_TOLERANCE:
             numerics = Numerics(denormals=denormals)
-            assert verdict_of(got, want, rule=rule, layers=layers, numerics=numerics).reason is reason
+            assert padded(actual, reference, "float32", padding, numerics=numerics, **how).reason is reason
 
 
 def test_flushed_results_are_no_rounding() -> None:
@@ -128,20 +152,20 @@ def test_flushed_results_are_no_rounding() -> None:
     ],
 )
 def test_declared_saturation(entry: str, actual: float, reference: float, reason: Reason | None, padding: int) -> None:
-    got = np.array([actual] + [1.0] * padding).astype(numpy_dtype(dtype(entry)))
-    for rule, layers in ((ULP, ()), (None, (stated(1e-4, 0),))):
+    for how in RULE_OR_TOLERANCE:
         numerics = Numerics(overflow="saturate")
-        want = [reference] + [1.0] * padding
-        assert verdict_of(got, want, entry, rule=rule, layers=layers, numerics=numerics).reason is reason
+        assert padded(actual, reference, entry, padding, numerics=numerics, **how).reason is reason
 
 
 @pytest.mark.parametrize("size", [1, 40])
 def test_movement_compares_bits(size: int) -> None:
+    quiet, other_payload = np.array([0x7FC00000, 0xFFC00123], np.uint32).view(np.float32)
     next_to_1 = np.nextafter(np.float32(1), np.float32(2))
     for actual, expected, reason in (
         (1.5, 1.5, OK),
         (-0.0, 0.0, V),
         (NAN, NAN, OK),
+        (other_payload, quiet, OK),
         (NAN, 1.0, N),
         (INF, 1.0, V),
         (next_to_1, 1.0, V),
@@ -150,16 +174,9 @@ def test_movement_compares_bits(size: int) -> None:
         assert verdict_of(*outputs, rule=MOVEMENT).reason is reason
 
 
-def test_movement_accepts_any_payload_of_nan() -> None:
-    quiet, other = np.array([0x7FC00000, 0xFFC00123], np.uint32).view(np.float32)
-    verdict = verdict_of(np.array([other]), np.array([quiet], np.float32), rule=MOVEMENT)
-    assert verdict.status is Status.PASSED
-
-
 @pytest.mark.parametrize("entry", ["bool", "int4", "uint4", "int8", "uint64", "complex64", "complex128", "bfloat16"])
 def test_movement_of_every_kind(entry: str) -> None:
-    target = numpy_dtype(dtype(entry))
-    array = np.array([0, 1, 1, 0, 1]).astype(target)
+    array = np.array([0, 1, 1, 0, 1]).astype(numpy_dtype(dtype(entry)))
     assert verdict_of(array, np.array(array), entry, rule=MOVEMENT).status is Status.PASSED
     assert verdict_of(array[::-1].copy(), np.array(array), entry, rule=MOVEMENT).reason is Reason.VALUE
 
@@ -196,12 +213,9 @@ def test_integers_are_exact_and_do_not_wrap(entry: str, actual: int, expected: i
     ("atol", "rtol", "distance", "passes"),
     [(1, 0, 1, True), (1, 0, 2, False), (0.99, 0, 1, False), (2**53, 0, 2**53 + 1, False), (0, 0.5, 2**61, True)],
 )
-def test_integers_with_a_tolerance_count_in_whole_numbers(
-    atol: float, rtol: float, distance: int, passes: bool
-) -> None:
+def test_integer_tolerances_count_in_whole_numbers(atol: float, rtol: float, distance: int, passes: bool) -> None:
     want = np.array([2**62], np.int64)
-    got = want + distance
-    verdict = verdict_of(got, want, "int64", layers=(stated(rtol, atol),))
+    verdict = verdict_of(want + distance, want, "int64", layers=(stated(rtol, atol),))
     assert (verdict.status is Status.PASSED) == passes
 
 
@@ -229,21 +243,21 @@ def test_mismatch_ratio_allows_a_share_of_finite_mismatches() -> None:
 )
 def test_complex(actual: complex, reference: complex, reason: Reason | None, size: int) -> None:
     got, want = np.full(size, actual, np.complex64), np.full(size, reference, np.complex128)
-    assert verdict_of(got, want, "complex64", layers=(stated(1e-5, 1e-6),)).reason is reason
-    assert verdict_of(got, want, "complex64", rule=ULP).reason is reason
-    assert verdict_of(got, want, "complex64", rule=EXACT).reason is reason
+    for how in ({"layers": (stated(1e-5, 1e-6),)}, {"rule": ULP}, {"rule": EXACT}):
+        assert verdict_of(got, want, "complex64", **how).reason is reason
+
+
+EXACT_INPUTS: dict[str, Any] = {"rule": ACCUMULATE, "operands": ("float32", "float32"), "fill": "integer-exact"}
 
 
 def test_integer_exact_inputs_leave_no_room() -> None:
     reference = np.array([[1000.0, -999.0], [3.0, 4.0]])
     terms = Terms(np.abs(reference) + 500, reference**2, 64)
     actual = array_of(reference, "float32")
-    arguments = {"rule": ACCUMULATE, "terms": terms, "operands": ("float32", "float32"), "fill": "integer-exact"}
-    verdict = verdict_of(actual, reference, **arguments)
+    verdict = verdict_of(actual, reference, terms=terms, **EXACT_INPUTS)
     assert (verdict.status, verdict.measures[0].rule.name) == (Status.PASSED, "integer-exact")
-    off = np.array(actual)
-    off[0, 0] = np.nextafter(off[0, 0], np.float32(0))
-    assert verdict_of(off, reference, **arguments).reason is Reason.VALUE
+    actual[0, 0] = np.nextafter(actual[0, 0], np.float32(0))
+    assert verdict_of(actual, reference, terms=terms, **EXACT_INPUTS).reason is Reason.VALUE
 
 
 @pytest.mark.parametrize(
@@ -257,14 +271,119 @@ def test_integer_exact_inputs_leave_no_room() -> None:
 )
 def test_integer_exact_needs_sums_that_are_exact(absolute: float, numerics: Numerics) -> None:
     terms = Terms(np.full(4, absolute), np.full(4, absolute), 64)
-    verdict = verdict_of(
-        np.ones(4, np.float32),
-        np.ones(4),
-        rule=ACCUMULATE,
-        terms=terms,
-        numerics=numerics,
-        operands=("float32", "float32"),
-        fill="integer-exact",
-    )
+    verdict = verdict_of(np.ones(4, np.float32), np.ones(4), terms=terms, numerics=numerics, **EXACT_INPUTS)
     assert verdict.measures[0].rule is not None
     assert verdict.measures[0].rule.name == "accumulate"
+
+
+HALF = Rule(kind=RuleClass.ULP, ulp=0.5)
+
+
+STRICT, NOTE = Tolerance(signed_zeros="strict"), Tolerance(signed_zeros="note")
+
+
+SIZES = (3, 17, 5000, 100_000)
+
+
+def layer(tolerance: Tolerance, at: Layer = Layer.COMMAND_LINE) -> ToleranceLayer:
+    return ToleranceLayer(layer=at, tolerance=tolerance)
+
+
+def zeros_verdict(
+    got: Any, true: Any, *layers: ToleranceLayer, defined: bool = True, name: str = "float32", **more: Any
+) -> Verdict:
+    case = case_of(HALF, (name,), layers=layers, shape=np.shape(true))
+    case = replace(case, descriptor=replace(case.descriptor, signed_zeros=defined))
+    actual = round_to(np.asarray(got, dtype=np.float64), dtype(name))
+    return compare_outputs(case, [actual], [expect(true, name)], numerics=Numerics(), **more)
+
+
+def notes(verdict: Verdict) -> list[str]:
+    return [check.detail for check in verdict.checks if check.state is CheckState.NOTE]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_wrong_sign_is_a_note_unless_strict(size: int) -> None:
+    true = np.ones(size)
+    true[1], true[2] = 0.0, -0.0
+    noted = zeros_verdict(np.abs(true), true)
+    assert noted.status is Status.PASSED
+    assert notes(noted) == ["out: 1 of 2 zeros has the wrong sign, the first at [2]"]
+    strict = zeros_verdict(np.abs(true), true, layer(STRICT))
+    assert strict.reason is Reason.VALUE
+    assert (strict.measures[0].mismatched, strict.measures[0].worst_index) == (1, (2,))
+    assert zeros_verdict(true, true, layer(STRICT)).status is Status.PASSED
+
+
+def test_sign_of_zero_by_layer() -> None:
+    assert zeros_verdict([0.0], [-1e-60], layer(STRICT)).reason is Reason.VALUE
+    assert zeros_verdict([-0.0], [-1e-60], layer(STRICT)).status is Status.PASSED
+    assert not notes(zeros_verdict([-0.0], [1e-30], layer(Tolerance(atol=1e-3))))  # no zero is due there
+    assert zeros_verdict([0.0], [-0.0], layer(STRICT, Layer.PLAN), layer(NOTE, Layer.CASE)).status is Status.PASSED
+    assert zeros_verdict([0.0], [-0.0], layer(NOTE, Layer.PLAN), layer(STRICT, Layer.CASE)).reason is Reason.VALUE
+    every = [replace(case_of(HALF), descriptor=operators.get(name)) for name in ("mul", "relu", "maximum")]
+    assert [bool(case.tolerances) for case in with_signed_zeros(every)] == [True, False, False]
+    case = replace(case_of(HALF), descriptor=operators.get("relu"), tolerances=(layer(STRICT),))
+    assert case_from_wire(case_to_wire(case), operators.get).tolerances == case.tolerances
+
+
+@pytest.mark.parametrize("at", [Layer.CASE, Layer.COMMAND_LINE])
+def test_undefined_sign_counts_for_named_case_only(at: Layer) -> None:
+    found = zeros_verdict([0.0], [-0.0], layer(STRICT, Layer.PLAN), defined=False)
+    assert (found.status, notes(found)) == (Status.PASSED, [])
+    assert zeros_verdict([0.0], [-0.0], layer(STRICT, at), defined=False).reason is Reason.VALUE
+
+
+def test_signed_zeros_alone_leave_the_rule() -> None:
+    """Neither wider nor sharper, also where the terms of the operator are needed."""
+    rule = zeros_verdict([1.0], [1.0]).measures[0].rule
+    strict = zeros_verdict([1.0], [1.0], layer(STRICT)).measures[0].rule
+    assert rule is not None
+    assert strict is not None
+    assert (strict.name, strict.layer) == (rule.name, rule.layer)
+    wide = layer(Tolerance(rtol=0.1), Layer.CASE)
+    assert zeros_verdict([1.05], [1.0], wide, layer(STRICT)).status is Status.PASSED
+
+
+ZEROS = [  # IEEE 754-2019 §5.9, §6.3; C Annex F.10
+    ("mul", [[-0.0], [3.0]], {}, True),
+    ("mul", [[-1e-30], [1e-30]], {}, True),
+    ("add", [[-0.0], [-0.0]], {}, True),
+    ("add", [[1.5], [-1.5]], {}, False),
+    ("sub", [[1.5], [1.5]], {}, False),
+    ("sub", [[-0.0], [0.0]], {}, True),
+    ("div", [[1.0], [-np.inf]], {}, True),
+    ("div", [[-1.0], [3.0]], {"rounding_mode": "trunc"}, True),
+    ("div", [[-0.0], [3.0]], {"rounding_mode": "floor"}, True),
+    ("div", [[1.0], [3.0]], {"rounding_mode": "floor"}, False),
+    ("fmod", [[-6.0], [3.0]], {}, True),
+    ("fmod", [[6.0], [-3.0]], {}, False),
+    ("pow", [[-0.0], [3.0]], {}, True),
+    ("pow", [[-0.0], [2.0]], {}, False),
+    ("sqrt", [[-0.0]], {}, True),
+    ("reciprocal", [[-np.inf]], {}, True),
+    ("round", [[-0.2]], {}, True),
+    ("trunc", [[-0.7]], {}, True),
+    ("ceil", [[-0.7]], {}, True),
+    ("floor", [[-0.0]], {}, True),
+    ("sin", [[-0.0]], {}, True),
+    ("tanh", [[-0.0]], {}, True),
+    ("erf", [[-0.0]], {}, True),
+    ("expm1", [[-0.0]], {}, True),
+    ("log1p", [[-0.0]], {}, True),
+    ("log", [[1.0]], {}, False),
+    ("exp", [[-np.inf]], {}, False),
+    ("rsqrt", [[np.inf]], {}, False),
+    ("cast", [[-1e-30]], {"dtype": "float16"}, True),
+]
+
+
+@pytest.mark.parametrize(("op", "inputs", "attributes", "negative"), ZEROS)
+def test_references_have_the_sign(op: str, inputs: Any, attributes: dict[str, Any], negative: bool) -> None:
+    descriptor = operators.get(op)
+    assert descriptor.signed_zeros
+    reference: Any = descriptor.reference
+    arrays = [np.array(each, np.float32) for each in inputs]
+    (found,) = load_object(reference)(arrays, descriptor.bind(attributes))
+    assert round_to(np.asarray(found), dtype(attributes.get("dtype", "float32"))).tolist() == [0.0]
+    assert bool(np.signbit(found)[0]) is negative

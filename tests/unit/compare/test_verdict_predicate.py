@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
-from comparing import ULP, stated, verdict_of
+from comparing import ACCUMULATE, COMPOSED, EXACT, MOVEMENT, ULP, case_of, expect, stated, verdict_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from optest.compare import fast_tolerance, kernels
 from optest.compare.elements import Ends
 from optest.compare.policy import Allowance, Method
+from optest.compare.verdict import compare_outputs
 from optest.numerics import numpy_dtype, round_to, ulp, widening
-from optest.spec import DType, Reason, Rule, RuleClass, RuleUsed, Status, dtype
+from optest.spec import DType, ErrorBudget, Numerics, Reason, Rule, RuleClass, RuleUsed, Status, Terms, Verdict, dtype
 
 FLOATS = ("float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
+
+
+Pair = tuple[str, list[float], list[float]]
+"""A dtype, actual values and reference values."""
 
 
 def exact_ulp(value: Fraction, entry: DType) -> Fraction:
@@ -59,24 +65,13 @@ def tolerance_oracle(actual: float, reference: float, rtol: float, atol: float, 
 
 
 @st.composite
-def pairs(draw: st.DrawFn, longest: int = 20) -> tuple[str, list[float], list[float]]:
+def pairs(draw: st.DrawFn, longest: int = 20) -> Pair:
     """Draw a dtype, actual values in it, and unrounded reference values near them."""
     name = draw(st.sampled_from(FLOATS[:3] + FLOATS[4:]))
     entry = dtype(name)
     top = entry.max_finite
-    special = st.sampled_from(
-        [
-            0.0,
-            -0.0,
-            math.nan,
-            math.inf,
-            -math.inf,
-            top,
-            -top,
-            2.0**entry.emin,
-            2.0 ** (entry.emin - entry.precision + 1),
-        ]
-    )
+    smallest = 2.0 ** (entry.emin - entry.precision + 1)
+    special = st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf, top, -top, 2.0**entry.emin, smallest])
     reference = st.one_of(
         st.floats(-4, 4), st.floats(-2 * top, 2 * top), st.floats(2.0**entry.emin / 8, 2.0**entry.emin * 2), special
     )
@@ -98,7 +93,7 @@ TOLERANCES = st.tuples(
 @example(("float16", [math.inf], [65519.0]), (0.0, 0.0))
 @example(("float8_e4m3fn", [math.nan], [460.0]), (0.01, 0.0))
 @example(("float32", [math.inf, 3.4028234663852886e38], [3.4028235677973366e38] * 2), (1e300, 0.0))
-def test_tolerance_is_the_oracle(pair: tuple[str, list[float], list[float]], tolerance: tuple[float, float]) -> None:
+def test_tolerance_is_the_oracle(pair: Pair, tolerance: tuple[float, float]) -> None:
     name, got, wanted = pair
     rtol, atol = tolerance
     right = [tolerance_oracle(a, y, rtol, atol, dtype(name)) for a, y in zip(got, wanted, strict=True)]
@@ -111,7 +106,7 @@ def test_tolerance_is_the_oracle(pair: tuple[str, list[float], list[float]], tol
 
 @settings(max_examples=50, deadline=None)
 @given(pairs(), st.sampled_from([0.5, 2.0, 16.0]))
-def test_ulp_rule_is_the_oracle(pair: tuple[str, list[float], list[float]], ceiling: float) -> None:
+def test_ulp_rule_is_the_oracle(pair: Pair, ceiling: float) -> None:
     name, got, wanted = pair
     entry, single = dtype(name), dtype("float32")
     right = []
@@ -124,9 +119,8 @@ def test_ulp_rule_is_the_oracle(pair: tuple[str, list[float], list[float]], ceil
         right.append(oracle(actual, reference, bound, reference, entry))
     for repeats in (1, 3):
         actual = np.tile(np.array(got), repeats).astype(numpy_dtype(entry))
-        verdict = verdict_of(
-            actual, np.tile(np.array(wanted), repeats), name, rule=Rule(kind=RuleClass.ULP, ulp=ceiling)
-        )
+        rule = Rule(kind=RuleClass.ULP, ulp=ceiling)
+        verdict = verdict_of(actual, np.tile(np.array(wanted), repeats), name, rule=rule)
         assert verdict.measures[0].mismatched == repeats * right.count(False)
         if not all(right):
             assert verdict.status is Status.FAILED
@@ -134,9 +128,7 @@ def test_ulp_rule_is_the_oracle(pair: tuple[str, list[float], list[float]], ceil
 
 @settings(max_examples=50, deadline=None)
 @given(pairs(longest=50), TOLERANCES)
-def test_the_fast_test_accepts_nothing_that_is_wrong(
-    pair: tuple[str, list[float], list[float]], tolerance: tuple[float, float]
-) -> None:
+def test_the_fast_test_accepts_nothing_that_is_wrong(pair: Pair, tolerance: tuple[float, float]) -> None:
     name, got, wanted = pair
     entry = dtype(name)
     fast = fast_tolerance.within_for(entry, *tolerance)
@@ -222,7 +214,7 @@ def test_wrong_element_is_found_at_block_borders(at: int, layout: str) -> None:
     assert measure.where == f"element [{at}]"
 
 
-def test_large_passing_tensors_skip_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_tensors_need_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optest.compare.verdict.ALWAYS_DETAILED", 1000)
     reference = np.linspace(1.0, 2.0, 200_000)
     actual = reference.astype(np.float32)
@@ -289,3 +281,76 @@ def test_large_ulp_verdicts_equal_exact_path(name: str, ceiling: float, monkeypa
             assert quick.measures[0].mismatched == slow.measures[0].mismatched
             outcomes.add(quick.status)
     assert outcomes == {Status.PASSED, Status.FAILED}
+
+
+RULES = {
+    "movement": MOVEMENT,
+    "exact": EXACT,
+    "half": Rule(kind=RuleClass.ULP, ulp=0.5),
+    "two": Rule(kind=RuleClass.ULP, ulp=2.0),
+    "accumulate": ACCUMULATE,
+    "composed": COMPOSED,
+    "tolerance": None,
+}
+
+
+COPIES = (1, 3, 16, 17, 64, 5000)
+
+
+VALUES = st.one_of(
+    st.sampled_from([0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, 1e-45, -6e-8, 448.0, 65504.0, 3.4e38, 1.0, -1.5]),
+    st.floats(allow_nan=False, allow_infinity=False, width=32),
+)
+
+
+def terms_of(rule: str, reference: np.ndarray[Any, Any]) -> Any:
+    """Return terms of sums of one term, or a budget without a variance: neither statistic grows with the size."""
+    size = np.abs(np.nan_to_num(reference, posinf=1.0, neginf=1.0))
+    if rule == "accumulate":
+        return Terms(absolute=size, squared=size * size, count=1)
+    return ErrorBudget(worst=size) if rule == "composed" else None
+
+
+def verdict_of_copies(
+    rule: str, name: str, right: float, value: float, got: float, copies: int, stored: bool
+) -> Verdict:
+    """Compare ``copies`` of a right element, and one that is ``got`` where ``value`` is expected."""
+    entry, layers = dtype(name), () if RULES[rule] is not None else (stated(rtol=1e-2, atol=1e-6),)
+    reference = np.array([right] * copies + [value])
+    with np.errstate(all="ignore"):
+        actual = np.concatenate([round_to(reference[:-1], entry), round_to(np.array([got]), entry)])
+        if stored:
+            reference = np.asarray(round_to(reference, entry))
+    case = case_of(RULES[rule], (name,), layers=layers, shape=reference.shape)
+    wanted = expect(reference, name, terms=terms_of(rule, np.asarray(reference, dtype=np.float64)))
+    return compare_outputs(case, [actual.astype(numpy_dtype(entry), copy=False)], [wanted], numerics=Numerics())
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    rule=st.sampled_from(sorted(RULES)),
+    name=st.sampled_from(FLOATS),
+    right=st.sampled_from([1.0, 0.0, 2.5, np.nan, np.inf]),
+    value=VALUES,
+    other=st.one_of(st.none(), VALUES),
+    slip=st.sampled_from([0.0, 0.5, 1.0, 2.0, 40.0]),
+    stored=st.booleans(),
+)
+@example("movement", "float32", 1.0, -0.0, 0.0, 0.0, False)
+@example("movement", "float32", 1.0, 0.0, -0.0, 0.0, True)
+@example("exact", "float16", 1.0, np.nan, 1.0, 0.0, False)
+def test_verdict_ignores_number_of_right_elements(
+    rule: str, name: str, right: float, value: float, other: float | None, slip: float, stored: bool
+) -> None:
+    """``other`` is the actual value; None for one that is ``slip`` units off."""
+    with np.errstate(all="ignore"):
+        got = value * (1.0 + slip * 2.0 ** (1 - dtype(name).precision)) if other is None else other
+    found = [verdict_of_copies(rule, name, right, value, got, copies, stored) for copies in COPIES]
+    if found[0].status is Status.FAILED and not any(each.mismatched for each in found[0].measures):
+        return  # only the statistic of all errors is too large, which is a matter of how many there are
+    assert {(each.status, each.reason) for each in found} == {(found[0].status, found[0].reason)}
+
+
+def test_movement_compares_signs_of_zeros() -> None:
+    for copies in COPIES:
+        assert verdict_of_copies("movement", "float32", 1.0, -0.0, 0.0, copies, False).reason is Reason.VALUE

@@ -52,21 +52,15 @@ def test_products_of_three_factors_stay_exact() -> None:
     assert special_magnitude(asked.case, asked.case.inputs[0]) ** 3 < 2.0**126
 
 
-def test_stated_operands_go_before_the_operators() -> None:
-    shapes = {"input": [1, 2, 9, 9]}
-    found = case("avg_pool2d", shapes, {"fill": "integer-exact", "operands": 1}, kernel_size=[3, 3], divisor_override=1)
-    assert exact_magnitude(found, found.inputs[0]) == 2**24 // 10
-
-
-def test_about_one_special_value_for_each_sum() -> None:
+def test_sums_bound_special_and_exact_values() -> None:
     found = case("conv2d", {"input": [1, 64, 9, 9], "weight": [4, 64, 3, 3]}, "special")
     assert special_rate(found, found.inputs[0]) == 1.0 / 576
     short = case("matmul", {"input": [500, 4], "other": [4, 500]}, "special")
     assert special_rate(short, short.inputs[0]) == 0.25
-
-
-def test_the_longest_sum_that_is_exact() -> None:
     longest = case("matmul", {"input": [1, 2**12], "other": [2**12, 1]}, "integer-exact")
     assert exact_magnitude(longest, longest.inputs[0]) == 63
     with refusal(Fault, "generators.too_many_for_integer"):
         case("matmul", {"input": [1, 1], "other": [1, 1]}, {"fill": "integer-exact", "terms": 2**25})
+    shapes = {"input": [1, 2, 9, 9]}
+    found = case("avg_pool2d", shapes, {"fill": "integer-exact", "operands": 1}, kernel_size=[3, 3], divisor_override=1)
+    assert exact_magnitude(found, found.inputs[0]) == 2**24 // 10

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import struct
+import sys
 import tracemalloc
+import types
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,17 +20,20 @@ from optest.backends.command_config import TensorFile
 from optest.backends.tensor_files import read_tensor, write_tensor
 from optest.core.kept_tensors import Archive, read_archive, write_archive
 from optest.errors import UnknownName, UsageError
-from optest.generators import RandomTensorGenerator
+from optest.generators import RandomTensorGenerator, numpy_generator, resolve_generator
 from optest.generators.files import save_tensors, tensors_in_file
 from optest.numerics import bits, dtype_of, numpy_dtype
 from optest.spec import DTYPES, Argument, DType, Fault, Fill, OperatorDescriptor, Reason, TensorSpec, TestCase, dtype
 
 
-def read(path: Path, name: str, shape: tuple[int, ...], key: str | None = None, **layout: Any) -> np.ndarray:
-    spec = TensorSpec(dtype=dtype(name), shape=shape, **layout)
+def read(path: Path | str, name: str, shape: tuple[int, ...], key: str | None = None, **more: Any) -> np.ndarray:
+    """Return the tensor that a case has with this fill; ``more`` are its layout and ``base_dir``."""
+    base_dir = more.pop("base_dir", None)
+    spec = TensorSpec(dtype=dtype(name), shape=shape, **more)
     parameters = {"path": str(path)} | ({"key": key} if key else {})
     argument = Argument(name="a", path="input0", spec=spec, fill=Fill(kind="file", parameters=parameters))
-    case = TestCase(descriptor=OperatorDescriptor(name="op", signature="a -> out"), inputs=(argument,))
+    descriptor = OperatorDescriptor(name="op", signature="a -> out")
+    case = TestCase(descriptor=descriptor, inputs=(argument,), **({"base_dir": base_dir} if base_dir else {}))
     (array,), _ = RandomTensorGenerator().generate(case)
     return array
 
@@ -58,14 +63,10 @@ def test_npy_npz_and_bin_of_every_type(entry: DType, tmp_path: Path) -> None:
         assert got.flags.writeable
 
 
-def test_layouts(tmp_path: Path) -> None:
+def test_layouts_byte_orders_and_relative_paths(tmp_path: Path) -> None:
     np.arange(6, dtype=np.float32).tofile(tmp_path / "a.bin")
-    got = read(tmp_path / "a.bin", "float32", (2, 3), strides=(1, 2), offset=1)
-    assert got.tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert got.strides == (4, 8)
-
-
-def test_foreign_byte_order_is_read_as_it_says(tmp_path: Path) -> None:
+    got = read("a.bin", "float32", (2, 3), strides=(1, 2), offset=1, base_dir=str(tmp_path))
+    assert (got.tolist(), got.strides) == ([[0, 1, 2], [3, 4, 5]], (4, 8))
     np.save(tmp_path / "a.npy", np.array([1.5, 2], ">f4"))
     assert read(tmp_path / "a.npy", "float32", (2,)).tolist() == [1.5, 2]
 
@@ -82,13 +83,10 @@ def test_bad_npy(tmp_path: Path) -> None:
         refused(path, "float64", (2, 3), "cannot be read")
     np.save(path, np.array([{"a": 1}], object), allow_pickle=True)
     refused(path, "float64", (1,), "cannot be read")
-
-
-def test_void_is_no_float16(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.zeros(2, numpy_dtype(dtype("bfloat16"))))
-    refused(tmp_path / "a.npy", "float16", (2,), "expected float16")
-    np.save(tmp_path / "b.npy", np.zeros(2, np.float16))
-    refused(tmp_path / "b.npy", "bfloat16", (2,), "holds float16, expected bfloat16")
+    np.save(path, np.zeros(2, numpy_dtype(dtype("bfloat16"))))  # NumPy writes it as void
+    refused(path, "float16", (2,), "expected float16")
+    np.save(path, np.zeros(2, np.float16))
+    refused(path, "bfloat16", (2,), "holds float16, expected bfloat16")
 
 
 def test_bad_npz(tmp_path: Path) -> None:
@@ -105,7 +103,7 @@ def test_bad_npz(tmp_path: Path) -> None:
     refused(path, "float32", (2,), "not a zip file")
 
 
-def test_bad_bin(tmp_path: Path) -> None:
+def test_files_have_the_format_of_their_name(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(bytes(20))
     refused(path, "float32", (2, 3), r"has 20 bytes, expected 24 for float32\[2x3\]")
@@ -113,9 +111,6 @@ def test_bad_bin(tmp_path: Path) -> None:
     path.write_bytes(bytes([0, 1, 2]))
     refused(path, "bool", (3,), "holds the byte 2")
     refused(path, "uint8", (3,), "without names", key="x")
-
-
-def test_missing_unknown_and_unreadable(tmp_path: Path) -> None:
     refused(tmp_path / "none.bin", "float32", (1,), "does not exist")
     (tmp_path / "a.txt").write_text("1")
     refused(tmp_path / "a.txt", "float32", (1,), "expected .npy")
@@ -192,17 +187,6 @@ def test_pt_never_runs_code(tmp_path: Path) -> None:
     assert not proof.exists()
     torch.load(path, weights_only=False)
     assert proof.exists(), "the payload is harmless, so the test above shows nothing"
-
-
-def test_a_relative_path_starts_from_the_plans_folder(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.arange(6, dtype=np.float32).reshape(2, 3))
-    spec = TensorSpec(dtype=dtype("float32"), shape=(2, 3))
-    argument = Argument(name="x", path="input0", spec=spec, fill=Fill(kind="file", parameters={"path": "x.npy"}))
-    case = TestCase(
-        descriptor=OperatorDescriptor(name="copy", signature="x -> out"), inputs=(argument,), base_dir=str(tmp_path)
-    )
-    ((read,), _) = RandomTensorGenerator().generate(case)
-    assert read.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x"])
@@ -302,16 +286,51 @@ def test_safetensors_are_written_in_the_order_of_this_machine(layout: str, tmp_p
         assert (bits(got) == bits(native)).all(), name
 
 
-def test_other_writers_refuse_a_foreign_byte_order(tmp_path: Path) -> None:
+def test_writers_refuse_what_they_lack(tmp_path: Path) -> None:
     for writer in (_through_archive, _through_command_file):
         with pytest.raises(UnknownName):
             writer(np.arange(3, dtype=">f4"), tmp_path)
         assert not list(tmp_path.iterdir())
-
-
-def test_safetensors_names_a_dtype_that_it_lacks(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     for name in _NOT_IN_SAFETENSORS:
         with pytest.raises(UsageError, match=rf"weight.*{name}"):
             save_tensors({"weight": values_of(dtype(name))}, tmp_path / "a.safetensors", "case")
     assert not list(tmp_path.iterdir())
+
+
+CASE = TestCase(descriptor=OperatorDescriptor(name="op"), inputs=())
+
+
+class Constant:
+    def generate(self, case: TestCase, rng: np.random.Generator) -> tuple[list[np.ndarray], None]:
+        return [rng.standard_normal(3)], None
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    made = types.ModuleType("generators_of_a_user")
+    made.Constant = Constant
+    made.instance = Constant()
+    made.function = lambda case, rng: ([rng.standard_normal(3)], None)
+    made.number = 3
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+    return made
+
+
+@pytest.mark.parametrize("name", ["Constant", "instance", "function"])
+def test_class_instance_and_function(module: types.ModuleType, name: str) -> None:
+    generator = resolve_generator(f"{module.__name__}:{name}")
+    (array,), expected = generator.generate(CASE, numpy_generator(CASE))
+    assert (array.shape, expected) == ((3,), None)
+    assert isinstance(resolve_generator(None), RandomTensorGenerator)
+
+
+def test_generators_are_found_and_depend_on_key(module: types.ModuleType) -> None:
+    with refusal(UsageError, "generators.is_int_but_should"):
+        resolve_generator(f"{module.__name__}:number")
+    with refusal(UsageError, "generators.did_you_mean_function"):
+        resolve_generator(f"{module.__name__}:funktion")
+    first = numpy_generator(CASE).integers(2**60, size=4)
+    assert (first == numpy_generator(CASE).integers(2**60, size=4)).all()
+    other = TestCase(descriptor=CASE.descriptor, inputs=(), seed=1)
+    assert not (first == numpy_generator(other).integers(2**60, size=4)).any()
