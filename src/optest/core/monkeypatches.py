@@ -86,10 +86,9 @@ class Names:
 
         New entries are ignored, and so is an entry that was None: a cache that was filled since.
         """
-        # Tuples compare identity first, and five times as fast as an `is` for each element. NumPy's arrays raise
-        # ValueError if they are replaced, a deleted name KeyError.
-        with suppress(KeyError, ValueError):
-            if self._get(self._entries) == self._values:
+        # Not `==`: the `__eq__` of a replacement could return True.
+        with suppress(KeyError):  # one was deleted
+            if all(map(is_, self._get(self._entries), self._values)):
                 return []
         replaced = []
         for name, value in zip(self._names, self._values, strict=True):
@@ -164,7 +163,7 @@ class PatchWatch:
                 names += entries.replaced()
             for record in self._dtypes:
                 names += record.replaced()
-            if [*chain.from_iterable(map(_getter(_INSIDES), self._functions))] != self._insides:
+            if not all(map(is_, chain.from_iterable(map(_getter(_INSIDES), self._functions)), self._insides)):
                 for index, (function, label) in enumerate(self._functions.items()):
                     values = self._insides[index * len(_INSIDES) : (index + 1) * len(_INSIDES)]
                     names += Record(label, function, _INSIDES, tuple(values)).replaced()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core_kit import raising
 from texts import says
 
 from optest.api import cases
@@ -146,10 +147,8 @@ def test_program_specialised_on_values_fails() -> None:
 
 
 def test_failing_capture() -> None:
-    def refused(case: TestCase, _: Values) -> Program:
-        raise Fault(Reason.UNSUPPORTED, "nothing is captured op by op")
-
-    assert (judged(refused)[0].status, judged(refused)[0].reason) == (Status.SKIPPED, Reason.UNSUPPORTED)
+    refused, _ = judged(raising(Fault(Reason.UNSUPPORTED, "nothing is captured op by op")))
+    assert (refused.status, refused.reason) == (Status.SKIPPED, Reason.UNSUPPORTED)
     raised, _ = judged(lambda *_: [])  # type: ignore[arg-type, return-value]
     assert (raised.status, raised.reason) == (Status.ERROR, Reason.RAISED)
     assert says(raised.message, "core.the_backend_capture_raised")
@@ -169,10 +168,7 @@ def test_driver_without_capture_is_skipped() -> None:
 def test_frameworks_capture_without_running(name: str, variant: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnx" if name == "onnx-reference" else name)
 
-    def run(*_: object) -> None:
-        raise AssertionError("was called")
-
-    monkeypatch.setattr(backend_manager.get(name), "run", run)
+    monkeypatch.setattr(backend_manager.get(name), "run", raising(AssertionError("was called")))
     given = {"backend": name, "variant": variant, "op": ("softmax", "clip", "where"), "group": "validation"}
     outcome = check({**given, "case_set": ("graph",), "isolate": "none", "jobs": 1}, stream=io.StringIO())
     captured = [item for item in outcome.results if item.mode == GRAPH]

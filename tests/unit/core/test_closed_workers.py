@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from core_kit import case_of, spec_of
 
 from optest.core import worker_process
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import InternalError
-from optest.operators import operators
 from optest.process import Child, start_child
 from optest.settings import environment
-from optest.spec import Argument, BackendTarget, Fill, Reason, Status, TensorSpec, TestCase, dtype
+from optest.spec import BackendTarget, Reason, Status
 
 _LOADS_SLOWLY = "import time\ntime.sleep(600)\n"
 
@@ -128,10 +128,7 @@ def test_worker_killed_before_case_is_replaced_once(
                 os.kill(child.pid, signal.SIGKILL)
 
     worker = Killed(WorkerOptions(driver="numpy", scratch=tmp_path, environment=environment()), "worker")
-    spec = TensorSpec(dtype=dtype("float32"), shape=(2,))
-    given = (Argument(name="input", path="input0", spec=spec, fill=Fill(kind="randn")),)
-    case = TestCase(descriptor=operators.get("relu"), inputs=given, backend=BackendTarget(name="numpy"))
-    (verdict,) = worker.execute([case]).verdicts
+    (verdict,) = worker.execute([case_of("relu", spec_of(2), backend=BackendTarget(name="numpy"))]).verdicts
     worker.close()
     assert len(started) == 2
     assert (verdict.status, verdict.reason) == (status, reason), verdict

@@ -7,6 +7,7 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -229,41 +230,25 @@ UNITS = st.lists(
 )
 
 
-@given(
-    UNITS,
-    st.integers(4, 9),
-    st.integers(1, 5),
-    st.booleans(),
-    st.booleans(),
-    st.dictionaries(st.integers(0, 39), st.integers(0, 3), max_size=2),
-    st.randoms(use_true_random=False),
+RULES = st.fixed_dictionaries(
+    {"max_parallel": st.integers(1, 5), "backfill": st.booleans(), "one_runtime": st.booleans()}
 )
+LOSSES = st.dictionaries(st.integers(0, 39), st.integers(0, 3), max_size=2)
+
+
+@given(UNITS, st.integers(4, 9), RULES, LOSSES, st.randoms(use_true_random=False))
 def test_units_run_once_on_unshared_devices(
-    drawn: list[dict[str, object]],
-    devices: int,
-    max_parallel: int,
-    backfill: bool,
-    one_runtime: bool,
-    losses: dict[int, int],
-    draw: random.Random,
+    drawn: list[dict[str, Any]], devices: int, rules: dict[str, Any], losses: dict[int, int], draw: random.Random
 ) -> None:
     units = [
-        Unit(index=place, exclusive=bool(item.pop("is_level_3")) or item["count"] != 1, **item)  # type: ignore[arg-type]
+        Unit(index=place, exclusive=bool(item.pop("is_level_3")) or item["count"] != 1, **item)
         for place, item in enumerate(drawn)
     ]
     takes_s = {unit.index: draw.uniform(0.1, 5.0) for unit in units}
-    played = play(
-        units,
-        range(devices),
-        max_parallel=max_parallel,
-        takes_s=takes_s,
-        losses=losses,
-        backfill=backfill,
-        one_runtime=one_runtime,
-    )
+    played = play(units, range(devices), takes_s=takes_s, losses=losses, **rules)
     ran = [item.unit.index for item, _, _ in played.spans]
     assert sorted([*ran, *(unit.index for unit in played.gone)]) == [unit.index for unit in units]
-    if one_runtime and not backfill:
+    if rules["one_runtime"] and not rules["backfill"]:
         of_level_2 = [item for item in played.spans if not item[0].unit.exclusive]
         for first, begin, end in of_level_2:
             others = [item.unit.runtime for item, began, ended in of_level_2 if began < end and ended > begin]

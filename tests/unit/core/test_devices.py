@@ -87,7 +87,7 @@ def test_leases_folder_is_per_user(tmp_path: Path) -> None:
     assert leases_folder({"OPTEST_LEASES": str(tmp_path)}) == tmp_path
 
 
-RESET = ("sh", "-c", "echo no such card >&2; exit 7")
+FAILED = "device 3 failed its probe (exit code 3)"
 
 
 @pytest.mark.parametrize(
@@ -95,17 +95,13 @@ RESET = ("sh", "-c", "echo no such card >&2; exit 7")
     [
         ({"probe": ()}, 3, Health(True)),
         ({}, 0, Health(True)),
-        ({}, 3, Health(False, "device 3 failed its probe (exit code 3)")),
+        ({}, 3, Health(False, FAILED)),
         (
-            {"reset": RESET},
+            {"reset": ("sh", "-c", "echo no such card >&2; exit 7")},
             3,
-            Health(False, "device 3 failed its probe (exit code 3), and the reset failed (exit code 7: no such card)"),
+            Health(False, f"{FAILED}, and the reset failed (exit code 7: no such card)"),
         ),
-        (
-            {"reset": ("true",)},
-            3,
-            Health(False, "device 3 failed its probe (exit code 3), and again after a reset (exit code 3)"),
-        ),
+        ({"reset": ("true",)}, 3, Health(False, f"{FAILED}, and again after a reset (exit code 3)")),
     ],
 )
 def test_device_is_probed_and_reset(changes: dict[str, tuple[str, ...]], device: int, health: Health) -> None:

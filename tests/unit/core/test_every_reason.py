@@ -8,56 +8,47 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import core_kit
 import faulty_backend
 import numpy as np
 import pytest
+from core_kit import raising, spec_of, worker_of
 
 from optest.backends import backend_manager
 from optest.core.executors import InProcess
 from optest.core.results import result_of
 from optest.core.runner import why_not_run
 from optest.core.verdicts import apply_xfail
-from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import Unavailable
 from optest.operators import operators
 from optest.registry import load_object
-from optest.settings import environment
 from optest.spec import (
-    Argument,
     BackendTarget,
     ExpectedError,
-    Fill,
     Layer,
     OperatorDescriptor,
     Reason,
     RunSummary,
     Skip,
     Status,
-    TensorSpec,
     TestCase,
     Tolerance,
     ToleranceLayer,
     Verdict,
     Xfail,
-    dtype,
 )
 
 faulty_backend.register()
 
 
 def case_of(op: str = "add", backend: str = "faulty", fault: str = "none", **changes: Any) -> TestCase:
+    """Return a case of the driver ``backend`` whose inputs and output have the same shape."""
     descriptor = changes.pop("descriptor", None) or operators.get(op)
-    spec = TensorSpec(dtype=dtype("float32"), shape=changes.pop("shape", (4, 5)))
-    count = max(descriptor.tensors.required_inputs, 1)
-    fill = Fill(kind="randn")
-    return TestCase(
-        descriptor=descriptor,
-        inputs=tuple(
-            Argument(name=descriptor.tensors.input_name(i), path=f"input{i}", spec=spec, fill=fill)
-            for i in range(count)
-        ),
+    spec = spec_of(*changes.pop("shape", (4, 5)))
+    return core_kit.case_of(
+        descriptor,
+        *[spec] * max(descriptor.tensors.required_inputs, 1),
         outputs=changes.pop("outputs", (spec,)),
-        attributes=changes.pop("attributes", None) or descriptor.bind({}),
         backend=BackendTarget(name=backend, kind="faulty"),
         backend_config={backend: {"fault": fault, **changes.pop("config", {})}},
         timeout_s=changes.pop("timeout_s", 200.0),
@@ -71,15 +62,8 @@ def run_here(case: TestCase) -> Verdict:
 
 @pytest.fixture(scope="module")
 def in_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[TestCase], Verdict]]:
-    options = WorkerOptions(
-        driver="faulty",
-        scratch=tmp_path_factory.mktemp("worker"),
-        environment=environment(),
-        plugins=("faulty_backend",),
-    )
-    worker = WorkerProcess(options, "worker")
-    yield lambda case: worker.execute([case]).verdicts[0]
-    worker.close()
+    with worker_of("faulty", tmp_path_factory.mktemp("worker"), "faulty_backend") as worker:
+        yield lambda case: worker.execute([case]).verdicts[0]
 
 
 IN_PROCESS = [
@@ -238,8 +222,8 @@ def test_calls_that_have_to_be_refused() -> None:
     assert refused("MemoryError", ExpectedError(type="Exception")) is Reason.OUT_OF_MEMORY
 
 
-def broken_reference(inputs: Any, attributes: Any) -> Any:
-    raise ZeroDivisionError("the reference is broken")
+broken_reference = raising(ZeroDivisionError("the reference is broken"))
+generator_that_raises = raising(RuntimeError("no data today"))
 
 
 def mutating_reference(inputs: Any, attributes: Any) -> Any:
@@ -251,10 +235,6 @@ def reference_of_another_shape(inputs: Any, attributes: Any) -> Any:
     return (np.zeros(3),)
 
 
-def generator_that_raises(case: Any, rng: Any) -> Any:
-    raise RuntimeError("no data today")
-
-
 def generator_of_another_shape(case: Any, rng: Any) -> Any:
     return [np.zeros(3, np.float32)] * 2, None
 
@@ -262,15 +242,15 @@ def generator_of_another_shape(case: Any, rng: Any) -> Any:
 @pytest.mark.parametrize(
     ("source", "function", "reason"),
     [
-        ("reference", broken_reference, Reason.REFERENCE_FAILED),
-        ("reference", mutating_reference, Reason.REFERENCE_FAILED),
-        ("reference", reference_of_another_shape, Reason.REFERENCE_FAILED),
-        ("generator", generator_that_raises, Reason.BAD_CASE),
-        ("generator", generator_of_another_shape, Reason.BAD_CASE),
+        ("reference", "broken_reference", Reason.REFERENCE_FAILED),
+        ("reference", "mutating_reference", Reason.REFERENCE_FAILED),
+        ("reference", "reference_of_another_shape", Reason.REFERENCE_FAILED),
+        ("generator", "generator_that_raises", Reason.BAD_CASE),
+        ("generator", "generator_of_another_shape", Reason.BAD_CASE),
     ],
 )
-def test_failed_source_does_not_blame_backend(source: str, function: Callable[..., Any], reason: Reason) -> None:
-    verdict = run_here(case_of(**{source: f"{__name__}:{function.__name__}"}))
+def test_failed_source_does_not_blame_backend(source: str, function: str, reason: Reason) -> None:
+    verdict = run_here(case_of(**{source: f"{__name__}:{function}"}))
     assert (verdict.status, verdict.reason) == (Status.ERROR, reason), verdict.message
 
 
@@ -292,15 +272,12 @@ def test_case_without_reference_is_unchecked() -> None:
 
 
 def test_nothing_compared_is_not_a_pass() -> None:
-    empty = TensorSpec(dtype=dtype("float32"), shape=(0, 5))
-    assert run_here(case_of(shape=(0, 5), outputs=(empty,))).status is Status.PASSED
+    assert run_here(case_of(shape=(0, 5), outputs=(spec_of(0, 5),))).status is Status.PASSED
     assert run_here(case_of(shape=(0, 5), outputs=())).reason is Reason.NOTHING_COMPARED
 
 
 def test_a_judge_that_breaks_is_optests_own_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any, **__: Any) -> Any:
-        raise ZeroDivisionError("in the comparison")
-
+    broken = raising(ZeroDivisionError("in the comparison"))
     monkeypatch.setattr("optest.core.comparison.compare_outputs", broken)
     verdict = run_here(case_of())
     assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.INTERNAL)
@@ -308,21 +285,14 @@ def test_a_judge_that_breaks_is_optests_own_fault(monkeypatch: pytest.MonkeyPatc
 
 
 def test_broken_suspicion_ends_only_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any, **__: Any) -> Any:
-        raise MemoryError
-
-    monkeypatch.setattr("optest.core.verdicts._suspect_if_inconclusive", broken)
+    monkeypatch.setattr("optest.core.verdicts._suspect_if_inconclusive", raising(MemoryError()))
     verdict = run_here(case_of())
     assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.OUT_OF_MEMORY)
 
 
 def test_what_a_backend_lacks_is_unavailable() -> None:
     driver = faulty_backend.FaultyBackend()
-
-    def lacking(case: Any, inputs: Any) -> Any:
-        raise Unavailable("the driver's runtime", "install it")
-
-    driver.run = lacking  # type: ignore[method-assign]
+    driver.run = raising(Unavailable("the driver's runtime", "install it"))  # type: ignore[method-assign]
     (verdict,) = InProcess(driver).execute([case_of()]).verdicts
     assert (verdict.status, verdict.reason) == (Status.SKIPPED, Reason.UNAVAILABLE)
 

@@ -10,25 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core_kit import case_of, spec_of
 
 from optest.backends import BackendDriver
 from optest.core import forked
 from optest.core.border import UserInterrupt
 from optest.core.executors import InProcess
 from optest.core.forked import InForks
-from optest.operators import operators
-from optest.spec import (
-    Argument,
-    Evidence,
-    Fill,
-    OperatorDescriptor,
-    Reason,
-    Status,
-    TensorSpec,
-    TestCase,
-    Verdict,
-    dtype,
-)
+from optest.spec import Evidence, Fill, OperatorDescriptor, Reason, Status, TestCase, Verdict
 
 PASS = Verdict(status=Status.PASSED, evidence=Evidence.EXTERNAL_REPORT)
 
@@ -108,9 +97,6 @@ def test_backend_cannot_judge_expected_outputs() -> None:
         def own_verdict(self, case: TestCase) -> Verdict:
             return PASS
 
-    spec = TensorSpec(dtype=dtype("float32"), shape=(4,))
-    descriptor = operators.get("relu")
-    given = Argument(name="input", path="input0", spec=spec, fill=Fill(kind="ones"))
-    case = TestCase(descriptor=descriptor, inputs=(given,), outputs=(spec,), attributes=descriptor.bind({}))
+    case = case_of("relu", spec_of(4), outputs=(spec_of(4),), fill=Fill(kind="ones"))
     (verdict,) = InProcess(Praises()).execute([case]).verdicts
     assert verdict.reason is Reason.VALUE

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core_kit import Answering, raising, worker_of
 from test_every_reason import case_of  # type: ignore[import-not-found]
 from texts import says
 
@@ -26,26 +27,11 @@ from optest.core.executors import InProcess
 from optest.core.expected import _immutable
 from optest.core.messages import encode
 from optest.core.runner import why_not_run
-from optest.core.worker_process import WorkerOptions, WorkerProcess
-from optest.settings import environment
+from optest.core.worker_process import WorkerProcess
 from optest.spec import Evidence, ExpectedError, Fault, Numerics, Reason, Status, TestCase, Verdict
 
 _honest = NumpyBackend()
 Arrays = Any
-
-
-class Answering(BackendDriver):
-    """Driver that runs a function of the case and its inputs."""
-
-    name = "answering"
-    kind = "faulty"
-
-    def __init__(self, answer: Callable[[TestCase, Arrays], Any], numerics: Numerics | None = None) -> None:
-        self._answer = answer
-        self.numerics = numerics or Numerics()
-
-    def run(self, case: TestCase, inputs: Arrays) -> Any:
-        return self._answer(case, inputs)
 
 
 def right(case: TestCase, inputs: Arrays) -> np.ndarray[Any, Any]:
@@ -63,30 +49,22 @@ def verdict_of(answer: Callable[[TestCase, Arrays], Any], **changes: Any) -> Ver
 # changes of inputs
 
 
-def swaps(case: TestCase, inputs: Arrays) -> Any:
-    out, kept = right(case, inputs), inputs[0].copy()
-    inputs[0][...] = 7
-    inputs[0] = kept
-    return [out]
+@pytest.mark.parametrize(
+    "hide",
+    [
+        lambda inputs, before: inputs.__setitem__(0, before),
+        lambda inputs, _: inputs.clear(),
+        lambda inputs, _: setattr(inputs[0], "dtype", np.int32),
+    ],
+)
+def test_hidden_input_changes_are_detected(hide: Callable[..., Any]) -> None:
+    def changes(case: TestCase, inputs: Arrays) -> Any:
+        out, before = right(case, inputs), inputs[0].copy()
+        inputs[0][...] = 7
+        hide(inputs, before)
+        return [out]
 
-
-def empties(case: TestCase, inputs: Arrays) -> Any:
-    out = right(case, inputs)
-    inputs[0][...] = 7
-    inputs.clear()
-    return [out]
-
-
-def hides_behind_another_dtype(case: TestCase, inputs: Arrays) -> Any:
-    out = right(case, inputs)
-    inputs[0][...] = 7
-    inputs[0].dtype = np.int32
-    return [out]
-
-
-@pytest.mark.parametrize("answer", [swaps, empties, hides_behind_another_dtype])
-def test_hidden_input_changes_are_detected(answer: Callable[..., Any]) -> None:
-    verdict = verdict_of(answer)
+    verdict = verdict_of(changes)
     assert verdict.reason is Reason.INPUT_MUTATED, verdict
 
 
@@ -269,20 +247,14 @@ class Mute(Exception):
     "error", [GeneratorExit(), Mute(), ValueError("no such file \udcff.bin"), ValueError("x" * 10**7)]
 )
 def test_long_exceptions_give_short_verdicts(error: BaseException) -> None:
-    def raises(case: TestCase, inputs: Arrays) -> Any:
-        raise error
-
-    verdict = verdict_of(raises)
+    verdict = verdict_of(raising(error))
     assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.RAISED)
     assert len(encode(verdict)) < 100_000
 
 
 def test_fault_details_become_plain_data() -> None:
-    def faults(case: TestCase, inputs: Arrays) -> Any:
-        details: Any = {"log": object(), 3: np.float32(0.5), "times": (1, np.int64(2)), "raw": b"\xff"}
-        raise Fault(Reason.COMPILE, "bad \udcff", details=details)
-
-    verdict = verdict_of(faults)
+    details: Any = {"log": object(), 3: np.float32(0.5), "times": (1, np.int64(2)), "raw": b"\xff"}
+    verdict = verdict_of(raising(Fault(Reason.COMPILE, "bad \udcff", details=details)))
     assert verdict.reason is Reason.COMPILE
     assert verdict.details["3"] == 0.5
     assert verdict.details["times"] == [1, 2]
@@ -297,7 +269,7 @@ def test_fault_details_become_plain_data() -> None:
 )
 def test_fault_with_other_status_is_an_error(reason: Reason, status: Status) -> None:
     def faults(case: TestCase, inputs: Arrays) -> Any:
-        raise Fault(reason, "all is well", status=status)
+        raise Fault(reason, "all is well", status=status)  # the constructor refuses
 
     verdict = verdict_of(faults)
     assert verdict.status is Status.ERROR, verdict
@@ -306,7 +278,7 @@ def test_fault_with_other_status_is_an_error(reason: Reason, status: Status) -> 
 
 @pytest.mark.parametrize("answer", [False, True, 0, b"no"])
 def test_unsupported_must_return_text(answer: object) -> None:
-    driver = Answering(lambda case, inputs: [right(case, inputs)])
+    driver = Answering(right)
     driver.unsupported = lambda case: answer  # type: ignore[method-assign, assignment, return-value]
     verdict = why_not_run(case_of(backend="answering"), driver)
     assert verdict is not None
@@ -374,10 +346,8 @@ def test_forked_child_of_backend_ends() -> None:
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[WorkerProcess]:
-    options = WorkerOptions(driver="faulty", scratch=tmp_path, environment=environment(), plugins=("faulty_backend",))
-    executor = WorkerProcess(options, "worker")
-    yield executor
-    executor.close()
+    with worker_of("faulty", tmp_path, "faulty_backend") as executor:
+        yield executor
 
 
 @pytest.mark.parametrize("fault", ["writes into every pipe", "closes every pipe"])

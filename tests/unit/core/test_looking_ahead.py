@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from core_kit import case_of, plugin_in, spec_of, worker_of
+from test_session import session_of  # type: ignore[import-not-found]
 
 from optest.backends import backend_manager
 from optest.core import worker_process
-from optest.core.session import Policy, Session
-from optest.core.worker_process import WorkerOptions, WorkerProcess
-from optest.operators import operators
-from optest.settings import environment
-from optest.spec import Argument, BackendTarget, CaseResult, Fill, Reason, RunInfo, Status, TensorSpec, TestCase, dtype
+from optest.core.worker_process import WorkerProcess
+from optest.spec import BackendTarget, CaseResult, Reason, Status, TestCase
 
 _F_SETPIPE_SZ = 1031
 
@@ -78,11 +77,7 @@ def register():
 
 @pytest.fixture(scope="module", autouse=True)
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    folder = tmp_path_factory.mktemp("plugin")
-    (folder / "diary_backend.py").write_text(PLUGIN)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        __import__("diary_backend").register()
+    with plugin_in(tmp_path_factory.mktemp("plugin"), "diary_backend", PLUGIN):
         yield
 
 
@@ -90,12 +85,8 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def worker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[WorkerProcess]:
     """Yield a worker; with the parameter "forks" it runs cases in forks."""
     forks = {"DIARY_FORKS": "1"} if getattr(request, "param", "") == "forks" else {}
-    options = WorkerOptions(
-        driver="diary", scratch=tmp_path, environment={**environment(), **forks}, plugins=("diary_backend",)
-    )
-    executor = WorkerProcess(options, "worker")
-    yield executor
-    executor.close()
+    with worker_of("diary", tmp_path, "diary_backend", variables=forks) as executor:
+        yield executor
 
 
 class Kept:
@@ -109,58 +100,24 @@ class Kept:
         return None
 
 
-class Recorder:
-    """Journal and listener."""
-
-    def __init__(self) -> None:
-        self.results: list[CaseResult] = []
-
-    def result(self, result: CaseResult) -> None:
-        self.results.append(result)
-
-    def ignore(self, *_: object) -> None:
-        return None
-
-    start = end = on_start = on_case_result = on_complete = ignore
-
-
-def cases_of(diary: Path, names: Sequence[str], **changes: Any) -> list[TestCase]:
-    descriptor = operators.get("add")
-    spec = TensorSpec(dtype=dtype("float32"), shape=(3,))
-    inputs = tuple(
-        Argument(name=name, path=f"input{index}", spec=spec, fill=Fill(kind="randn"))
-        for index, name in enumerate(("input", "other"))
+def cases_of(diary: Path, names: Sequence[str], **config: Any) -> list[TestCase]:
+    case = case_of(
+        "add",
+        *[spec_of(3)] * 2,
+        outputs=(spec_of(3),),
+        backend=BackendTarget(name="diary", kind="diary"),
+        backend_config={"diary": {"file": str(diary), **config}},
+        timeout_s=200.0,
     )
-    return [
-        TestCase(
-            descriptor=descriptor,
-            inputs=inputs,
-            outputs=(spec,),
-            attributes=descriptor.bind({}),
-            backend=BackendTarget(name="diary", kind="diary"),
-            backend_config={"diary": {"file": str(diary), **changes.get("config", {})}},
-            name=name,
-            seed=seed,
-            timeout_s=changes.get("timeout_s", 200.0),
-        )
-        for seed, name in enumerate(names)
-    ]
+    return [replace(case, name=name, seed=seed) for seed, name in enumerate(names)]
 
 
 def run(executor: Any, cases: Sequence[TestCase], **policy: Any) -> list[CaseResult]:
-    recorder = Recorder()
-    session = Session(
-        info=RunInfo(run_id="r", started_at="now", total=len(cases), target="diary", seed=0),
-        cases=cases,
-        driver=backend_manager.get("diary"),
-        make_executor=lambda _: executor,
-        journal=recorder,
-        listener=recorder,
-        policy=Policy(**policy),
-    )
+    session, heard = session_of(cases, executor, **policy)
+    session.driver = backend_manager.get("diary")
     session.run()
     assert session.failure is None
-    return recorder.results
+    return heard.results  # type: ignore[no-any-return]
 
 
 def seen(results: Sequence[CaseResult]) -> list[tuple[str, str, Reason | None, Status]]:
@@ -252,7 +209,7 @@ def test_worker_stops_after_lost_device(tmp_path: Path, worker: WorkerProcess, m
 
 def test_long_request_waits_for_previous_result(tmp_path: Path, worker: WorkerProcess) -> None:
     long = {"padding": "x" * (2 * worker_process._MOST_BYTES_AHEAD)}
-    cases = cases_of(tmp_path / "diary", ["right0", "right1", "right2"], config=long)
+    cases = cases_of(tmp_path / "diary", ["right0", "right1", "right2"], **long)
     assert worker.execute(cases[:1], [cases[1:2]]).verdicts[0].status is Status.PASSED
     assert not worker._ahead
     assert [result.status for result in run(worker, cases)] == [Status.PASSED] * 3
@@ -288,7 +245,7 @@ def test_hang_in_unneeded_request_drops_worker(
 
 def test_requests_ahead_fit_into_pipe(tmp_path: Path, worker: WorkerProcess) -> None:
     some = {"padding": "x" * (worker_process._MOST_BYTES_AHEAD // 4)}
-    first, *promised = [(case,) for case in cases_of(tmp_path / "diary", [f"right{n}" for n in range(9)], config=some)]
+    first, *promised = [(case,) for case in cases_of(tmp_path / "diary", [f"right{n}" for n in range(9)], **some)]
     worker.execute(first, promised)
     assert 1 < len(worker._ahead) < 4
     assert sum(item.nbytes for item in worker._ahead) <= worker_process._MOST_BYTES_AHEAD

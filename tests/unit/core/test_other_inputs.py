@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core_kit import case_of, raising, spec_of, values_of, worker_of
 from texts import says_exactly
 
 from optest.backends import BackendDriver, ExtraOutput, PreparedCall, backend_manager
@@ -20,21 +21,9 @@ from optest.core.benchmarking import BenchOptions
 from optest.core.deadlines import PhaseLimits
 from optest.core.phases import Phase
 from optest.core.runner import execute
-from optest.core.worker_process import WorkerOptions, WorkerProcess
-from optest.operators import operators
-from optest.settings import environment
-from optest.spec import (
-    Argument,
-    CheckState,
-    Fill,
-    Reason,
-    Status,
-    TensorSpec,
-    TestCase,
-    Verdict,
-    dtype,
-)
+from optest.spec import CheckState, Fill, Reason, Status, TestCase, Verdict
 
+SPEC = spec_of(5)
 ONES, THREES = np.ones(5, np.float32), np.full(5, 3.0, np.float32)
 CHANGED_INPUT, CHANGED_OTHER = {"input": THREES}, {"other": THREES}
 
@@ -78,12 +67,7 @@ register()
 
 
 def the_case(**further: Any) -> TestCase:
-    spec, ones, twos = TensorSpec(dtype=dtype("float32"), shape=(5,)), Fill(kind="ones"), [2.0] * 5
-    inputs = (
-        Argument(name="input", path="input0", spec=spec, fill=ones),
-        Argument(name="other", path="input1", spec=spec, fill=Fill(kind="data", parameters={"values": twos})),
-    )
-    return TestCase(descriptor=operators.get("mul"), inputs=inputs, **further)
+    return case_of("mul", SPEC, SPEC, fill=[Fill(kind="ones"), values_of(*[2.0] * 5)], **further)
 
 
 def verdict_of(driver: BackendDriver, **further: Any) -> Verdict:
@@ -113,14 +97,19 @@ def of_ones_alone(inputs: Sequence[Any], attributes: Any) -> Any:
     return [inputs[0] * np.float64(1.0) * inputs[1]]
 
 
-def of_another_shape(inputs: Sequence[Any], attributes: Any) -> Any:
-    return [np.full(5 if inputs[0][0] == 1 else 4, 2.0)]
+def for_ones_only(otherwise: Callable[[], Any]) -> Callable[..., Any]:
+    """Return a reference that calls ``otherwise`` for inputs other than ones."""
+
+    def reference(inputs: Sequence[Any], attributes: Any) -> Any:
+        return [np.full(5, 2.0)] if inputs[0][0] == 1 else otherwise()
+
+    return reference
 
 
-def out_of_memory(inputs: Sequence[Any], attributes: Any) -> Any:
-    if inputs[0][0] != 1:
-        raise MemoryError
-    return [np.full(5, 2.0)]
+of_another_shape = for_ones_only(lambda: [np.full(4, 2.0)])
+out_of_memory = for_ones_only(raising(MemoryError()))
+dies_of_others = for_ones_only(lambda: os._exit(9))
+hangs_with_others = for_ones_only(lambda: time.sleep(3600))
 
 
 class Twos:
@@ -134,11 +123,7 @@ class Twos:
     ("driver", "changes", "text"),
     [
         ({}, {"reference": of_ones_alone}, "core.inputs_of_failed_reference"),
-        (
-            {},
-            {"reference": of_another_shape, "outputs": (TensorSpec(dtype=dtype("float32"), shape=(5,)),)},
-            "core.inputs_of_another_shape",
-        ),
+        ({}, {"reference": of_another_shape, "outputs": (SPEC,)}, "core.inputs_of_another_shape"),
         ({}, {"reference": out_of_memory}, "core.inputs_without_memory"),
         ({}, {"generator": f"{__name__}:Twos"}, "core.inputs_of_generator"),
         ({"known": [ONES * np.float32(2)]}, {}, "core.inputs_of_golden_outputs"),
@@ -192,27 +177,10 @@ def test_a_timed_case_asks_no_second_time() -> None:
     assert calls == [1.0, 3.0]
 
 
-def interrupted_by_others(inputs: Sequence[Any], attributes: Any) -> Any:
-    if inputs[0][0] != 1:
-        raise KeyboardInterrupt
-    return [np.full(5, 2.0)]
-
-
 def test_a_real_interrupt_goes_through() -> None:
+    case = the_case(reference=for_ones_only(raising(KeyboardInterrupt())))
     with pytest.raises(KeyboardInterrupt):
-        execute([the_case(reference=interrupted_by_others)], Doubling(6.0), interrupted=lambda: True)
-
-
-def dies_of_others(inputs: Sequence[Any], attributes: Any) -> Any:
-    if inputs[0][0] != 1:
-        os._exit(9)
-    return [np.full(5, 2.0)]
-
-
-def hangs_with_others(inputs: Sequence[Any], attributes: Any) -> Any:
-    while inputs[0][0] != 1:
-        time.sleep(3600)
-    return [np.full(5, 2.0)]
+        execute([case], Doubling(6.0), interrupted=lambda: True)
 
 
 class Impatient(PhaseLimits):
@@ -224,16 +192,8 @@ class Impatient(PhaseLimits):
 
 @pytest.fixture
 def in_worker(tmp_path: Path) -> Iterator[Callable[[TestCase], Verdict]]:
-    options = WorkerOptions(
-        driver=Doubling.name,
-        scratch=tmp_path,
-        environment=environment(),
-        plugins=(__name__,),
-        limits=Impatient(),
-    )
-    worker = WorkerProcess(options, "worker")
-    yield lambda case: worker.execute([case]).verdicts[0]
-    worker.close()
+    with worker_of(Doubling.name, tmp_path, __name__, limits=Impatient()) as worker:
+        yield lambda case: worker.execute([case]).verdicts[0]
 
 
 @pytest.mark.parametrize(

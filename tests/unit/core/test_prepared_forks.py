@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from core_kit import case_of, spec_of, worker_of
 
-from optest.core.worker_process import WorkerOptions, WorkerProcess
-from optest.operators import operators
-from optest.settings import environment
-from optest.spec import Argument, BackendTarget, Fill, TensorSpec, TestCase, dtype
+from optest.spec import BackendTarget
 
 FUNCTIONS = """
 import os, pathlib, sys
@@ -49,27 +47,16 @@ def test_forks_import_nothing(function: str, tmp_path: Path, monkeypatch: pytest
         pytest.importorskip("torch")
     (tmp_path / "functions_of_forks.py").write_text(FUNCTIONS)
     monkeypatch.syspath_prepend(str(tmp_path))
-    spec = TensorSpec(dtype=dtype("float32"), shape=(3, 32))
-    descriptor = operators.get("softmax")
-    case = TestCase(
-        descriptor=descriptor,
-        inputs=(Argument(name="input", path="input0", spec=spec, fill=Fill(kind="randn")),),
-        outputs=(spec,),
-        attributes=descriptor.bind({"dim": 1}),
+    path = f"functions_of_forks:{function}"
+    case = case_of(
+        "softmax",
+        spec_of(3, 32),
+        outputs=(spec_of(3, 32),),
+        attributes={"dim": 1},
         backend=BackendTarget(name="function"),
-        backend_config={"function": {"softmax": f"functions_of_forks:{function}"}},
+        backend_config={"function": {"softmax": path}},
     )
-    options = WorkerOptions(
-        driver="function",
-        scratch=tmp_path,
-        environment=environment(),
-        options={"function": [f"softmax=functions_of_forks:{function}"]},
-        fresh=True,
-    )
-    worker = WorkerProcess(options, "worker")
-    try:
+    with worker_of("function", tmp_path, options={"function": [f"softmax={path}"]}, fresh=True) as worker:
         (verdict,) = worker.execute([case]).verdicts
-    finally:
-        worker.close()
     assert verdict.message == ""
     assert not (tmp_path / "imported").exists(), (tmp_path / "imported").read_text()

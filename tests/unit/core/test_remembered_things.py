@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import core_kit
 import numpy as np
 import pytest
+from core_kit import Calls, spec_of
 
-from optest.backends import BackendDriver
 from optest.core import runner
 from optest.core.expected import make_inputs
 from optest.core.results import result_of
 from optest.core.wire import case_from_wire, case_to_wire
 from optest.operators import operators
 from optest.spec import (
-    Argument,
     Fill,
     Interval,
     Layer,
@@ -25,41 +25,25 @@ from optest.spec import (
     Rule,
     RuleClass,
     Status,
-    TensorSpec,
     TestCase,
     Tolerance,
     ToleranceLayer,
     Verdict,
-    dtype,
 )
 from optest.store import codec
 
 
-class Sum(BackendDriver):
-    """input + other + ``slip``."""
-
-    name = kind = "sum"
-
-    def __init__(self, slip: float = 0.0) -> None:
-        self.slip = np.float32(slip)
-
-    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
-        return [inputs[0] + inputs[1] + self.slip]
+def slipping(slip: float) -> Calls:
+    return Calls(lambda left, right: left + right + np.float32(slip))
 
 
 def case_of(descriptor: OperatorDescriptor | None = None, size: int = 4, **changes: Any) -> TestCase:
-    operator = descriptor or operators.get("add")
-    spec = TensorSpec(dtype=dtype("float32"), shape=(size,))
-    inputs = tuple(
-        Argument(name=name, path=f"input{index}", spec=spec, fill=changes.pop(name, Fill(kind="randn")))
-        for index, name in enumerate(("input", "other"))
-    )
-    attributes = changes.pop("attributes", None) or {"alpha": 1.0}
-    return TestCase(descriptor=operator, inputs=inputs, outputs=(spec,), attributes=attributes, **changes)
+    spec = spec_of(size)
+    return core_kit.case_of(descriptor or operators.get("add"), spec, spec, outputs=(spec,), **changes)
 
 
-def verdict_of(case: TestCase, driver: BackendDriver | None = None) -> Verdict:
-    return runner.execute([case], driver or Sum()).verdicts[0]
+def verdict_of(case: TestCase, slip: float = 0.0) -> Verdict:
+    return core_kit.verdict_of(slipping(slip), case)
 
 
 def difference(inputs: Sequence[Any], attributes: Any) -> Any:
@@ -83,16 +67,14 @@ def test_reference_of_case_is_used() -> None:
 
 
 def test_overridden_rule_is_used() -> None:
-    slipping, case = Sum(1e-5), case_of()
-    assert verdict_of(case, slipping).reason is Reason.VALUE
+    case = case_of()
+    assert verdict_of(case, 1e-5).reason is Reason.VALUE
     loose = replace(case.descriptor, rule=Rule(kind=RuleClass.ULP, ulp=1e4))
-    assert verdict_of(replace(case, descriptor=loose), slipping).status is Status.PASSED
-    assert verdict_of(case, slipping).reason is Reason.VALUE
+    assert verdict_of(replace(case, descriptor=loose), 1e-5).status is Status.PASSED
+    assert verdict_of(case, 1e-5).reason is Reason.VALUE
 
 
 def test_equal_signatures_keep_their_tolerances() -> None:
-    slipping = Sum(1e-4)
-
     def with_atol(atol: float) -> TestCase:
         layer = ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance(rtol=0.0, atol=atol))
         return case_of(tolerances=(layer,))
@@ -100,9 +82,9 @@ def test_equal_signatures_keep_their_tolerances() -> None:
     loose, tight = with_atol(1e-3), with_atol(1e-6)
     assert loose.key == tight.key
     for _ in range(2):
-        assert verdict_of(loose, slipping).status is Status.PASSED
-        assert verdict_of(tight, slipping).reason is Reason.VALUE
-    shared = runner.execute([loose, tight], slipping).verdicts
+        assert verdict_of(loose, 1e-4).status is Status.PASSED
+        assert verdict_of(tight, 1e-4).reason is Reason.VALUE
+    shared = runner.execute([loose, tight], slipping(1e-4)).verdicts
     assert [item.status for item in shared] == [Status.PASSED, Status.FAILED]
 
 
@@ -117,7 +99,7 @@ def test_changed_domain_is_drawn_from() -> None:
 
 def test_changed_fill_is_drawn_from() -> None:
     fill = Fill(kind="uniform", parameters={})
-    case = case_of(input=fill, other=Fill(kind="uniform"))
+    case = case_of(fill=[fill, Fill(kind="uniform")])
     before = make_inputs(case)[0][0]
     fill.parameters["low"], fill.parameters["high"] = 10.0, 11.0  # type: ignore[index] # a user may all the same
     assert (make_inputs(case)[0][0] >= 10.0).all()
@@ -151,9 +133,9 @@ def test_non_finite_numbers_survive_encoding(value: float) -> None:
         for field in ("worst_bound", "worst_used", "rmse", "statistic", "cosine", "max_rel_error", "worst_ulp")
     ]
     results.append(result_of(case_of(), replace(verdict, details={"deep": [{"er": value}]})))
-    results.append(result_of(case_of(attributes={"alpha": value}), verdict))
+    results.append(result_of(replace(case_of(), attributes={"alpha": value}), verdict))
     results.append(
-        result_of(case_of(), verdict, timings=replace(runner.execute([case_of()], Sum()).timings, run_s=value))
+        result_of(case_of(), verdict, timings=replace(runner.execute([case_of()], slipping(0.0)).timings, run_s=value))
     )
     for result in results:
         line = codec.encode(result)

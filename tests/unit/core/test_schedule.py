@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 
+from core_kit import case_of, spec_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from optest.core.results import Execution, executions
-from optest.spec import (
-    Argument,
-    BackendTarget,
-    ExpectedError,
-    Fill,
-    OperatorDescriptor,
-    Skip,
-    TensorSpec,
-    TestCase,
-    dtype,
-)
+from optest.spec import BackendTarget, ExpectedError, OperatorDescriptor, Skip, TestCase
 
 COPY = OperatorDescriptor(name="copy", signature="x -> out", reference="nowhere:copy")
-ARGUMENT = Argument(
-    name="x", path="input0", spec=TensorSpec(dtype=dtype("float32"), shape=(2,)), fill=Fill(kind="randn")
-)
-PLAIN = TestCase(descriptor=COPY, inputs=(ARGUMENT,))
+PLAIN = case_of(COPY, spec_of(2))
+COMPUTED = attrgetter("expects_error", "seed", "backend", "reference", "backend_config", "timeout_s", "base_dir")
 
 CASES = st.builds(
     lambda **changes: replace(PLAIN, **changes),
@@ -43,19 +33,7 @@ CASES = st.builds(
 def computes_the_same(one: TestCase, other: TestCase) -> bool:
     if one is other:
         return True
-    seen = [
-        (
-            item.signature(),
-            item.expects_error,
-            item.seed,
-            item.backend,
-            item.reference,
-            item.backend_config,
-            item.timeout_s,
-            item.base_dir,
-        )
-        for item in (one, other)
-    ]
+    seen = [(item.signature(), COMPUTED(item)) for item in (one, other)]
     return one.skip is None and other.skip is None and seen[0] == seen[1]
 
 
@@ -90,10 +68,7 @@ def test_cases_with_unique_keys_run_one_by_one(cases: list[TestCase]) -> None:
 def test_rounds_repeat_plan() -> None:
     cases = [replace(PLAIN, seed=seed, name=str(place)) for place, seed in enumerate((1, 2, 1))]
     found = executions(cases, rounds=2)
-    assert [([case.name for case in item.cases], item.round_index) for item in found] == [
-        (["0", "2"], 0),
-        (["1"], 0),
-        (["0", "2"], 1),
-        (["1"], 1),
-    ]
+    once = [["0", "2"], ["1"]]
+    assert [[case.name for case in item.cases] for item in found] == once * 2
+    assert [item.round_index for item in found] == [0, 0, 1, 1]
     assert [item.cases for item in executions(cases, dedupe=False)] == [(case,) for case in cases]

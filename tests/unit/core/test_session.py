@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from core_kit import case_of, raising, spec_of
 
 from optest.backends import BackendDriver
 from optest.core import runner
@@ -20,10 +21,8 @@ from optest.core.session import Interruption, Policy, Session
 from optest.core.wire import case_from_wire, case_to_wire
 from optest.errors import OptestError
 from optest.spec import (
-    Argument,
     CaseResult,
     Evidence,
-    Fill,
     Layer,
     Measure,
     OperatorDescriptor,
@@ -33,14 +32,12 @@ from optest.spec import (
     RunSummary,
     Skip,
     Status,
-    TensorSpec,
     TestCase,
     Timings,
     Tolerance,
     ToleranceLayer,
     Verdict,
     Xfail,
-    dtype,
 )
 
 COPY = OperatorDescriptor(name="copy", signature="x -> out", reference="nowhere:copy")
@@ -54,9 +51,8 @@ CRASH = Verdict(status=Status.CRASHED, reason=Reason.SIGNAL, message="SIGSEGV")
 
 
 def case_named(name: str, size: int = 3, **changes: Any) -> TestCase:
-    spec = TensorSpec(dtype=dtype("float32"), shape=(size,))
-    argument = Argument(name="x", path="input0", spec=spec, fill=Fill(kind="randn"))
-    return TestCase(descriptor=COPY, inputs=(argument,), name=name, **changes)
+    attributes = changes.pop("attributes", {})
+    return replace(case_of(COPY, spec_of(size), name=name, **changes), attributes=attributes)
 
 
 def lettered(letters: str) -> list[TestCase]:
@@ -66,21 +62,30 @@ def lettered(letters: str) -> list[TestCase]:
 
 @dataclass
 class Scripted:
-    """Executor that returns the scripted verdicts of each case one after the other, and then the last one."""
+    """Executor that returns the scripted verdicts of each case one after the other, and then the last one.
+
+    It calls ``runs`` with the name of a case before its result, and ``closes`` when it is closed.
+    """
 
     answers: dict[str, list[Verdict]]
     asked: list[list[str]] = field(default_factory=list)
     closed: int = 0
     looks_ahead: bool = False
+    attempts: int = 1
+    runs: Callable[[str], object] = lambda _: None
+    closes: Callable[[], object] = lambda: None
 
     def execute(self, cases: Sequence[TestCase], following: Any = ()) -> runner.ExecutionResult:
         self.asked.append([case.id for case in cases])
+        self.runs(cases[0].id)
         script = self.answers.get(cases[0].id, [PASS])
         verdict = script.pop(0) if len(script) > 1 else script[0]
-        return runner.ExecutionResult(tuple(verdict for _ in cases), Timings(run_s=0.1))
+        verdicts = tuple(verdict for _ in cases)
+        return runner.ExecutionResult(verdicts, Timings(run_s=0.1), attempts=self.attempts)
 
     def close(self) -> None:
         self.closed += 1
+        self.closes()
 
 
 @dataclass
@@ -220,13 +225,8 @@ def test_shared_execution_keeps_verdicts_of_cases() -> None:
     session, heard = session_of(cases, executor)
     session.run()
     assert executor.asked == [["a", "b", "c"], ["other"]]
-    assert [(result.id, result.duplicate_of) for result in heard.results] == [
-        ("a", None),
-        ("b", "a"),
-        ("c", "a"),
-        ("other", None),
-        ("left out", None),
-    ]
+    duplicates = {result.id: result.duplicate_of for result in heard.results}
+    assert duplicates == {"a": None, "b": "a", "c": "a", "other": None, "left out": None}
 
 
 def test_values_of_different_type_share_no_execution() -> None:
@@ -263,13 +263,7 @@ def test_result_journaled_during_interrupt_is_counted() -> None:
 
 def test_second_ctrl_c_leaves_no_executor_open() -> None:
     # otherwise the process would wait for the cases of the other executors
-
-    class Pressed(Scripted):
-        def close(self) -> None:
-            signal.raise_signal(signal.SIGINT)
-            super().close()
-
-    executors = [Pressed({}), Pressed({})]
+    executors = [Scripted({}, closes=lambda: signal.raise_signal(signal.SIGINT)) for _ in range(2)]
     session, heard = session_of([case_named("a"), case_named("b", 1)], executors[0], Heard(interrupt_after=1), jobs=2)
     session.make_executor = lambda lane: executors[lane]
     assert session.run().interrupted
@@ -298,19 +292,14 @@ def test_one_thread_at_a_time_calls_unsupported() -> None:
 
 def test_signal_between_waits_ends_run() -> None:
     # a signal just before a wait, or one that another thread receives, does not end the wait
-
-    class Waits(Scripted):
-        def execute(self, cases: Sequence[TestCase], following: Any = ()) -> runner.ExecutionResult:
-            time.sleep(0.2)  # the session waits by now
-            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-            in_time.append(closed.wait(20))
-            return runner.ExecutionResult((PASS,), Timings(run_s=0.1))
-
-        def close(self) -> None:
-            closed.set()
-
     closed, in_time = threading.Event(), list[bool]()
-    session, _ = session_of([case_named("a"), case_named("b", 1)], Waits({}), jobs=2)
+
+    def waits(_: str) -> None:
+        time.sleep(0.2)  # the session waits by now
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        in_time.append(closed.wait(20))
+
+    session, _ = session_of([case_named("a"), case_named("b", 1)], Scripted({}, runs=waits, closes=closed.set), jobs=2)
     assert (session.run().exit_status, in_time) == (130, [True, True])
 
 
@@ -334,11 +323,8 @@ def test_hangup_interrupts_unless_ignored(handler: signal.Handlers) -> None:
 
 
 def test_closed_executor_interrupts_run() -> None:
-    class Ended(Scripted):
-        def execute(self, cases: Sequence[TestCase], following: Any = ()) -> runner.ExecutionResult:
-            raise Closed("closed while a case was waiting")
-
-    session, _ = session_of([case_named("a")], Ended({}))
+    executor = Scripted({}, runs=raising(Closed("closed while a case was waiting")))
+    session, _ = session_of([case_named("a")], executor)
     assert session.run().exit_status == 130
     assert session.failure is None
 
@@ -388,22 +374,11 @@ def test_idle_worker_slot_releases_resources() -> None:
     # another slot may wait for it, such as for devices of a cluster
     is_closed, begun = threading.Event(), threading.Barrier(2)
 
-    class First(Scripted):
-        def execute(self, cases: Sequence[TestCase], following: Any = ()) -> runner.ExecutionResult:
-            begun.wait(20)
-            return Scripted.execute(self, cases, following)
+    def waits(_: str) -> None:
+        begun.wait(20)
+        assert is_closed.wait(20)
 
-        def close(self) -> None:
-            Scripted.close(self)
-            is_closed.set()
-
-    class Waits(First):
-        def execute(self, cases: Sequence[TestCase], following: Any = ()) -> runner.ExecutionResult:
-            result = First.execute(self, cases, following)
-            assert is_closed.wait(20)
-            return result
-
-    executors = [First({}), Waits({})]
+    executors = [Scripted({}, runs=lambda _: begun.wait(20), closes=is_closed.set), Scripted({}, runs=waits)]
     session, heard = session_of(lettered("ab"), executors[0], jobs=2)
     session.make_executor = lambda lane: executors[lane]
     session.run()
@@ -412,12 +387,8 @@ def test_idle_worker_slot_releases_resources() -> None:
 
 
 def test_attempts_on_lost_machines_count() -> None:
-    class Loses(Scripted):
-        def execute(self, cases: Sequence[TestCase], following: Any = ()) -> runner.ExecutionResult:
-            return replace(Scripted.execute(self, cases, following), attempts=2)
-
-    crash = Verdict(status=Status.CRASHED, reason=Reason.SIGNAL)
-    session, heard = session_of([case_named("a"), case_named("b", 4, retries=1)], Loses({"b": [crash, PASS]}))
+    cases = [case_named("a"), case_named("b", 4, retries=1)]
+    session, heard = session_of(cases, Scripted({"b": [CRASH, PASS]}, attempts=2))
     session.run()
     assert [(result.id, result.attempts, result.status) for result in heard.results] == [
         ("a", 2, Status.PASSED),
@@ -426,7 +397,7 @@ def test_attempts_on_lost_machines_count() -> None:
 
 
 def test_case_survives_wire_form() -> None:
-    spec = TensorSpec(dtype=dtype("bfloat16"), shape=(2, 3), strides=(0, -1), offset=2)
+    spec = spec_of(2, 3, kind="bfloat16", strides=(0, -1), offset=2)
     case = case_named(
         "a",
         tolerances=(ToleranceLayer(layer=Layer.PLAN, tolerance=Tolerance(rtol=1e-3), where="p.yaml:3"),),
@@ -449,11 +420,8 @@ def test_slow_case_is_reported(jobs: int, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("optest.core.session._LOOK_S", 0.01)
     named = threading.Event()
 
-    class Hangs(Scripted):
-        def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> Any:
-            if cases[0].id == "hangs":
-                assert named.wait(30)
-            return super().execute(cases, following)
+    def hangs(name: str) -> None:
+        assert name != "hangs" or named.wait(30)
 
     class Waits(Heard):
         def on_wait(self, case: str, seconds: float, done: int, total: int) -> None:
@@ -462,6 +430,6 @@ def test_slow_case_is_reported(jobs: int, monkeypatch: pytest.MonkeyPatch) -> No
             named.set()
 
     cases = [case_named("a", 1), case_named("hangs", 2), case_named("b", 3)]
-    session, heard = session_of(cases, Hangs({}, looks_ahead=True), Waits(), jobs=jobs)
+    session, heard = session_of(cases, Scripted({}, looks_ahead=True, runs=hangs), Waits(), jobs=jobs)
     assert session.run().exit_status == 0
     assert "hangs" in heard.lines

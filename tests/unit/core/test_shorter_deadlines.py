@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from core_kit import worker_of
 from test_every_reason import case_of  # type: ignore[import-not-found]
 
 from optest.backends import BackendDriver
@@ -14,8 +15,6 @@ from optest.core import deadlines
 from optest.core.deadlines import Deadlines, PhaseLimits
 from optest.core.executors import InProcess
 from optest.core.phases import Phase
-from optest.core.worker_process import WorkerOptions, WorkerProcess
-from optest.settings import environment
 from optest.spec import Evidence, Fault, Reason, Status, TestCase, Verdict
 
 LATE = Verdict(status=Status.TIMEOUT, reason=Reason.DEADLINE)
@@ -96,16 +95,8 @@ def test_shortened_deadline_ends_worker(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "hanging_backend.py").write_text(HANGING)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(deadlines, "_LEAST_AFTER_HANGS_S", 0.3)
-    options = WorkerOptions(
-        driver="hanging",
-        scratch=tmp_path,
-        environment=environment(),
-        plugins=("hanging_backend",),
-        limits=PhaseLimits(deadlines=hung(2)),
-    )
-    worker = WorkerProcess(options, "worker")
-    verdict = worker.execute([of()]).verdicts[0]
-    worker.close()
+    with worker_of("hanging", tmp_path, "hanging_backend", limits=PhaseLimits(deadlines=hung(2))) as worker:
+        verdict = worker.execute([of()]).verdicts[0]
     assert (verdict.reason, verdict.details["timeout_s"]) == (Reason.DEADLINE, 0.3)
 
 

@@ -8,43 +8,33 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import core_kit
 import ml_dtypes
 import numpy as np
 import pytest
+from core_kit import Answering, plugin_in, spec_of, worker_of
 from test_every_reason import case_of  # type: ignore[import-not-found]
 from test_session import session_of  # type: ignore[import-not-found]
 from texts import refusal
 
-from optest.backends import BackendDriver, backend_manager
+from optest.backends import backend_manager
 from optest.compare.verdict import compare_outputs
 from optest.core import comparison, side_effects, worker_process
 from optest.core.executors import InProcess
 from optest.core.monkeypatches import PatchWatch, patch_watch
 from optest.core.runner import TestRunner
-from optest.core.worker_process import WorkerOptions, WorkerProcess
+from optest.core.worker_process import WorkerProcess
 from optest.errors import UsageError
-from optest.operators import operators
 from optest.process import Child, start_child
-from optest.settings import environment
-from optest.spec import (
-    Argument,
-    BackendTarget,
-    ExpectedError,
-    Fill,
-    Reason,
-    Status,
-    TensorSpec,
-    TestCase,
-    Verdict,
-    dtype,
-)
+from optest.spec import BackendTarget, ExpectedError, Reason, Status, TestCase, Verdict
+from optest.spec.case import key_of
 
 PLUGIN = """
 import math, os, signal, sys, threading, time
@@ -152,37 +142,25 @@ TRICKS += ["reference's module"]
 @pytest.fixture(scope="module", autouse=True)
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("plugin")
-    (folder / "tricky_backend.py").write_text(PLUGIN)
     (folder / "patches_at_load.py").write_text(AT_LOAD)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        __import__("tricky_backend").register()
+    with plugin_in(folder, "tricky_backend", PLUGIN):
         yield
+
+
+def tricky_worker(folder: Path, *plugins: str) -> AbstractContextManager[WorkerProcess]:
+    variables = {"TRICKY_SPOILS": str(folder / "spoils")}
+    return worker_of("tricky", folder, "tricky_backend", *plugins, variables=variables)
 
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[WorkerProcess]:
-    executor = WorkerProcess(_options(tmp_path, "tricky_backend"), "worker")
-    yield executor
-    executor.close()
-
-
-def _options(folder: Path, *plugins: str) -> WorkerOptions:
-    variables = {**environment(), "TRICKY_SPOILS": str(folder / "spoils")}
-    return WorkerOptions(driver="tricky", scratch=folder, environment=variables, plugins=plugins)
+    with tricky_worker(tmp_path) as executor:
+        yield executor
 
 
 def relu_of(name: str) -> TestCase:
-    spec = TensorSpec(dtype=dtype("float32"), shape=(len(name) + 2,))
-    descriptor = operators.get("relu")
-    return TestCase(
-        name=name,
-        descriptor=descriptor,
-        inputs=(Argument(name="input", path="input0", spec=spec, fill=Fill(kind="randn")),),
-        outputs=(spec,),
-        attributes=descriptor.bind({}),
-        backend=BackendTarget(name="tricky"),
-    )
+    spec = spec_of(len(name) + 2)
+    return core_kit.case_of("relu", spec, name=name, outputs=(spec,), backend=BackendTarget(name="tricky"))
 
 
 def verdicts_of(worker: WorkerProcess, names: list[str], *, looks_ahead: bool = True) -> list[Verdict]:
@@ -219,10 +197,11 @@ def test_change_is_reported_despite_expected_error(worker: WorkerProcess) -> Non
 
 
 def test_plugin_that_patches_numpy_is_refused(tmp_path: Path) -> None:
-    executor = WorkerProcess(_options(tmp_path, "tricky_backend", "patches_at_load"), "worker")
-    with pytest.raises(UsageError, match=r"patches_at_load.*numpy\.maximum"):
+    with (
+        tricky_worker(tmp_path, "patches_at_load") as executor,
+        pytest.raises(UsageError, match=r"patches_at_load.*numpy\.maximum"),
+    ):
         executor.start()
-    executor.close()
 
 
 def test_failed_reference_is_retried_in_new_worker(worker: WorkerProcess, tmp_path: Path) -> None:
@@ -251,7 +230,9 @@ def test_worker_ended_between_cases_is_replaced(worker: WorkerProcess, tmp_path:
     ("deaths", "ends"),
     [(1, False), pytest.param(5, False, marks=pytest.mark.heavy), pytest.param(100, True, marks=pytest.mark.heavy)],
 )
-def test_worker_killed_during_load_is_restarted(tmp_path: Path, deaths: int, ends: bool) -> None:
+def test_worker_killed_during_load_is_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int, ends: bool
+) -> None:
     (tmp_path / "dies_at_load.py").write_text(
         f"""
 import os, signal
@@ -261,14 +242,12 @@ if os.path.getsize({str(tmp_path / "loads")!r}) <= {deaths}:
     os.kill(os.getpid(), signal.SIGKILL)
 """
     )
-    executor = WorkerProcess(_options(tmp_path, "tricky_backend", "dies_at_load"), "worker")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with tricky_worker(tmp_path, "dies_at_load") as executor:
         executor.start()
         outcomes: list[Status] = []
         with pytest.raises(UsageError) if ends else nullcontext():
             outcomes += (executor.execute([relu_of("prints")]).verdicts[0].status for _ in range(12))
-        executor.close()
     crashed = outcomes.count(Status.CRASHED)
     assert outcomes == [Status.CRASHED] * crashed + [Status.PASSED] * (0 if ends else 12 - crashed)
     assert crashed <= 7
@@ -284,16 +263,6 @@ def test_worker_death_before_greeting(worker: WorkerProcess, monkeypatch: pytest
     monkeypatch.setattr(worker_process, "start_child", dead)
     with refusal(UsageError, "core.exit_status_while_it"):
         worker.execute([relu_of("prints")])
-
-
-class Answering(BackendDriver):
-    name = kind = "answering"
-
-    def __init__(self, answer: Callable[[TestCase, Any], Any]) -> None:
-        self._answer = answer
-
-    def run(self, case: TestCase, inputs: Any) -> Any:
-        return self._answer(case, inputs)
 
 
 def _patched(case: TestCase, inputs: Any) -> Any:
@@ -322,6 +291,31 @@ def test_quick_check_restores_names(owner: Any, name: str) -> None:
     assert [label.rpartition(".")[2] for label in watch.replaced()] == [name]
     assert getattr(owner, name) is before
     assert watch.replaced(thorough=True) == []
+
+
+class EqualToAll(dict[str, Any]):  # a dictionary, as `__kwdefaults__` has to be
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "label"),
+    [
+        (np, "maximum", "numpy.maximum"),
+        (sys.modules["numpy._core.fromnumeric"], "choose", "numpy._core.fromnumeric.choose"),
+        (key_of, "__kwdefaults__", "optest.spec.case.key_of.__kwdefaults__"),
+    ],
+)
+def test_replacement_equal_to_all_is_detected(owner: Any, name: str, label: str) -> None:
+    watch, before = PatchWatch(), getattr(owner, name)
+    setattr(owner, name, EqualToAll())
+    try:
+        assert watch.replaced(thorough=True) == [label]
+        assert getattr(owner, name) is before
+    finally:
+        setattr(owner, name, before)
 
 
 def test_watch_keeps_recorded_values_of_later_modules(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
+from core_kit import raising
 from texts import says
 
-from optest.api import cases
 from optest.backends import BackendDriver, ExtraOutput
-from optest.core.runner import execute
 from optest.spec import CheckState, Numerics, Reason, Status, TestCase, Verdict
 
 TINY = 2.0**-126
 VALUES = [2.0**-130, -(2.0**-149), 1.0, TINY, 0.0]
+SMALL = [2.0**-130, 2.0**-149, 1.0, TINY, 2.0]
 FLUSHING = Numerics(denormals="flush")
 
 
@@ -47,20 +45,6 @@ class Device(BackendDriver):
 
 
 Judge = Callable[..., Verdict]
-
-
-@pytest.fixture
-def verdict_of(tmp_path: Path) -> Judge:
-    def judge(driver: BackendDriver, op: str, *fills: Any, **more: Any) -> Verdict:
-        names = [f"input{index}" for index in range(len(fills))]
-        data = {name: {"fill": "data", "values": each} for name, each in zip(names, fills, strict=True)}
-        entry = {"op": op, "dtypes": "float32", "shapes": {name: [5] for name in names}, "generator": data, **more}
-        plan = tmp_path / "plan.yaml"
-        plan.write_text(yaml.safe_dump({"version": 1, "cases": [entry]}))
-        (case,) = cases(plan=str(plan))
-        return execute([case], driver).verdicts[0]
-
-    return judge
 
 
 def log(values: Any) -> Any:
@@ -93,20 +77,19 @@ def test_undeclared_flushing_fails_with_hint(op: str, function: Any, fills: Any,
 
 
 def test_another_fault_beside_it_still_fails(verdict_of: Judge) -> None:
-    found = verdict_of(Device(FLUSHING, log, off=1.0), "log", [2.0**-130, 2.0**-149, 1.0, TINY, 2.0])
+    found = verdict_of(Device(FLUSHING, log, off=1.0), "log", SMALL)
     assert (found.status, found.reason) == (Status.FAILED, Reason.VALUE)
     assert found.measures[0].mismatched == 5
     assert "subnormal_operands" not in found.details
 
 
 def test_a_device_that_reads_them_is_right_too(verdict_of: Judge) -> None:
-    found = verdict_of(Device(FLUSHING, log, later=True), "log", [2.0**-130, 2.0**-149, 1.0, TINY, 2.0])
+    found = verdict_of(Device(FLUSHING, log, later=True), "log", SMALL)
     assert found.status is Status.PASSED, found.message
 
 
 def test_a_later_answer_is_judged_by_the_same(verdict_of: Judge) -> None:
-    fill = [2.0**-130, 2.0**-149, 1.0, TINY, 2.0]
-    found = verdict_of(Device(Numerics(), log, later=True), "log", fill)
+    found = verdict_of(Device(Numerics(), log, later=True), "log", SMALL)
     assert (found.status, found.details["how"]) == (Status.FAILED, "in call 2")
     assert "subnormal_operands" in found.details
 
@@ -154,9 +137,7 @@ def test_what_sorts_stably_keeps_the_order_of_zeros(verdict_of: Judge) -> None:
 def test_values_without_subnormal_numbers_are_looked_at_once(
     verdict_of: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def asked(*_: Any) -> Any:
-        raise AssertionError("the reference was asked again")
-
-    monkeypatch.setattr("optest.core.comparison.expected_of_other_inputs", asked)
+    again = raising(AssertionError("the reference was called again"))
+    monkeypatch.setattr("optest.core.comparison.expected_of_other_inputs", again)
     found = verdict_of(Device(FLUSHING, log, off=1.0), "log", [1.0, 2.0, float("nan"), float("inf"), 0.0])
     assert found.status is Status.FAILED

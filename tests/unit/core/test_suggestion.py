@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core_kit import RANDN, case_of, spec_of
 from texts import says
 
 from optest.core.runner import TestRunner
 from optest.core.suggestion import SUGGESTED, accepts_constants
-from optest.spec import Argument, Fill, OperatorDescriptor, Reason, TensorSpec, TestCase, Verdict, dtype
+from optest.spec import Fill, OperatorDescriptor, Reason, Verdict
 
 
-def verdict_of(reference: Callable[..., Any], kind: str, fill: Fill | None = None, count: int = 1000) -> Verdict:
+def verdict_of(reference: Callable[..., Any], kind: str, fill: Fill = RANDN) -> Verdict:
     descriptor = OperatorDescriptor(name="own", signature="x -> out", reference=reference)
-    spec = TensorSpec(dtype=dtype(kind), shape=(count,))
-    argument = Argument(name="x", path="input0", spec=spec, fill=fill or Fill(kind="randn"))
-    (result,) = TestRunner().run([TestCase(descriptor=descriptor, inputs=(argument,))])
+    (result,) = TestRunner().run([case_of(descriptor, spec_of(1000, kind=kind), fill=fill)])
     assert result.reason is Reason.BAD_CASE
     return result.verdict
 

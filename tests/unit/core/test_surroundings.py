@@ -2,44 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from core_kit import Calls, case_of, spec_of, verdict_of
 from texts import says, says_exactly
 
-from optest.backends import BackendDriver
-from optest.core.runner import execute
 from optest.memory.margins import Margins, storage_around
 from optest.numerics import numpy_dtype, view, widen
-from optest.operators import operators
-from optest.spec import Argument, CheckState, Fill, Reason, Status, TensorSpec, TestCase, Verdict, dtype, dtype_names
-
-Kernel = Callable[[Any], Any]
-
-
-class Calls(BackendDriver):
-    name, kind = "calls", "cpu"
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self.calls = 0
-
-    def run(self, case: TestCase, inputs: Sequence[Any]) -> Any:
-        self.calls += 1
-        return [self.kernel(*inputs)]
-
-
-def case_of(operator: str, shape: tuple[int, ...], kind: str = "float32", **more: Any) -> TestCase:
-    spec = TensorSpec(dtype=dtype(kind), shape=shape)
-    argument = Argument(name="input", path="input0", spec=spec, fill=Fill(kind="randn"))
-    descriptor = operators.get(operator)
-    return TestCase(descriptor=descriptor, inputs=(argument,), attributes=descriptor.bind({}), **more)
-
-
-def verdict(kernel: Kernel, case: TestCase) -> Verdict:
-    return execute([case], Calls(kernel)).verdicts[0]
+from optest.spec import CheckState, Reason, Status, TensorSpec, dtype, dtype_names
 
 
 def rounded_up(x: Any, step: int = 8) -> Any:
@@ -52,8 +24,8 @@ def largest(x: Any) -> Any:
 
 
 def test_read_beyond_input_without_nan_is_found() -> None:
-    assert verdict(largest, case_of("amax", (16,))).status is Status.PASSED
-    found = verdict(largest, case_of("amax", (13,)))
+    assert verdict_of(largest, case_of("amax", spec_of(16))).status is Status.PASSED
+    found = verdict_of(largest, case_of("amax", spec_of(13)))
     assert found.reason is Reason.READ_OUT_OF_BOUNDS
     assert says_exactly(found.message, "core.output_out_depends_on")
     assert found.details["place"] == "behind"
@@ -65,7 +37,7 @@ def test_of_every_element_type(kind: str) -> None:
         row = rounded_up(x.reshape(-1))
         return np.asarray(np.where(np.isnan(widen(row)), np.inf, widen(row)).min()).astype(x.dtype)
 
-    assert verdict(smallest, case_of("amin", (13,), kind)).reason is Reason.READ_OUT_OF_BOUNDS
+    assert verdict_of(smallest, case_of("amin", spec_of(13, kind=kind))).reason is Reason.READ_OUT_OF_BOUNDS
 
 
 def test_a_read_before_the_start_names_the_element() -> None:
@@ -73,7 +45,7 @@ def test_a_read_before_the_start_names_the_element() -> None:
         memory, at = storage_around(x)
         return np.where(np.arange(x.size) > 2, np.maximum(x, memory[at - 4 : at].view(np.float32)[0]), np.maximum(x, 0))
 
-    found = verdict(shifted, case_of("relu", (5,)))
+    found = verdict_of(shifted, case_of("relu", spec_of(5)))
     assert found.reason is Reason.READ_OUT_OF_BOUNDS
     assert says_exactly(found.message, "core.element_of_output_out")
 
@@ -85,22 +57,22 @@ def test_what_differs_each_time_is_not_to_blame() -> None:
         return np.maximum(x, 0) * np.float32(1 + (next(turns) % 2) * 2.0**-23)
 
     driver = Calls(noisy)
-    found = execute([case_of("gelu", (5,))], driver).verdicts[0]
+    found = verdict_of(driver, case_of("gelu", spec_of(5)))
     assert found.reason is not Reason.READ_OUT_OF_BOUNDS
     (check,) = [each for each in found.checks if each.name == "two paddings of the inputs"]
     assert check.state is CheckState.INCONCLUSIVE
-    assert driver.calls > 3
+    assert len(driver.shapes) > 3
 
 
 def test_a_pass_costs_one_further_call() -> None:
     driver = Calls(lambda x: np.maximum(x, 0))
-    found = execute([case_of("relu", (5,))], driver).verdicts[0]
+    found = verdict_of(driver, case_of("relu", spec_of(5)))
     assert found.status is Status.PASSED
-    assert driver.calls == 2
+    assert len(driver.shapes) == 2
     assert {"two paddings of the inputs", "fresh memory"} <= {each.name for each in found.checks}
     driver.reads_inputs = False  # type: ignore[attr-defined]
-    execute([case_of("relu", (5,))], driver)
-    assert driver.calls == 3
+    verdict_of(driver, case_of("relu", spec_of(5)))
+    assert len(driver.shapes) == 3
 
 
 def test_a_write_beside_an_input() -> None:
@@ -108,19 +80,20 @@ def test_a_write_beside_an_input() -> None:
         rounded_up(x)[x.size] = 7
         return np.maximum(x, 0)
 
-    found = verdict(overruns, case_of("relu", (13,)))
+    found = verdict_of(overruns, case_of("relu", spec_of(13)))
     assert found.reason is Reason.OUT_OF_BOUNDS
     assert says(found.message, "core.bytes_behind_the_end")
 
 
+def without_tail(x: Any) -> Any:
+    out = np.empty_like(x)
+    out[..., :-1] = np.maximum(x, 0)[..., :-1]
+    return out
+
+
 @pytest.mark.parametrize("shape", [(3,), (37,), (5, 300), (70, 1000)])
 def test_elements_that_numpy_leaves_unwritten(shape: tuple[int, ...]) -> None:
-    def without_tail(x: Any) -> Any:
-        out = np.empty_like(x)
-        out[..., :-1] = np.maximum(x, 0)[..., :-1]
-        return out
-
-    found = verdict(without_tail, case_of("relu", shape))
+    found = verdict_of(without_tail, case_of("relu", spec_of(*shape)))
     assert found.reason is Reason.UNWRITTEN
     assert f"the first at {[0] * (len(shape) - 1) + [shape[-1] - 1]}" in found.message
 
@@ -132,17 +105,12 @@ def test_elements_left_in_memory_that_many_arrays_had(count: int) -> None:
     class Node:
         pass
 
-    def without_tail(x: Any) -> Any:
-        out = np.empty_like(x)
-        out[..., :-1] = np.maximum(x, 0)[..., :-1]
-        return out
-
     for allocations in range(0, 700, 25):
         for _ in range(count):
             node = Node()
             node.itself, node.array = node, np.zeros(1500, np.float32)  # type: ignore[attr-defined]
         lists: list[Any] = [[] for _ in range(allocations)]
-        assert verdict(without_tail, case_of("relu", (5, 300))).reason is Reason.UNWRITTEN
+        assert verdict_of(without_tail, case_of("relu", spec_of(5, 300))).reason is Reason.UNWRITTEN
         lists.clear()
 
 
@@ -175,7 +143,7 @@ def test_a_result_that_the_next_call_overwrites() -> None:
         np.maximum(x, 0, out=kept)
         return kept.view()
 
-    found = verdict(into_one_buffer, case_of("relu", (8,)))
+    found = verdict_of(into_one_buffer, case_of("relu", spec_of(8)))
     assert found.reason is Reason.STATE
     assert says(found.message, "core.overwrote_the_result_of")
 
@@ -183,4 +151,4 @@ def test_a_result_that_the_next_call_overwrites() -> None:
 def test_kept_equal_result_is_no_fault() -> None:
     kept: dict[bytes, Any] = {}
     device = Calls(lambda x: kept.setdefault(x.tobytes(), np.maximum(x, 0)))
-    assert execute([case_of("relu", (8,))], device).verdicts[0].status is Status.PASSED
+    assert verdict_of(device, case_of("relu", spec_of(8))).status is Status.PASSED

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core_kit import Calls, case_of, spec_of
 from texts import refusal, says, says_exactly
 
 from optest.backends import BackendDriver, PreparedCall, backend_manager
@@ -16,8 +17,7 @@ from optest.core.phases import Phase
 from optest.core.runner import ExecutionResult, execute
 from optest.core.worker_death import death, overtime
 from optest.errors import UnknownName, UsageError
-from optest.operators import operators
-from optest.spec import Argument, Benchmark, Fill, Reason, Status, TensorSpec, TestCase, dtype
+from optest.spec import Benchmark, Reason, Status, TestCase
 
 QUICK = BenchOptions(target_s=1e-4)
 
@@ -50,21 +50,16 @@ class Adder(BackendDriver):
             self.left += 1
 
 
-class Untimed(BackendDriver):
+class Untimed(Calls):
     name = "untimed"
 
-    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
-        return [inputs[0] + inputs[1]]
+    def __init__(self) -> None:
+        super().__init__(np.add)
 
 
-def add_case(spec: TensorSpec | None = None, *, fill: str = "randn", **further: Any) -> TestCase:
-    descriptor = operators.get("add")
-    spec = spec or TensorSpec(dtype=dtype("float32"), shape=(4, 8))
-    inputs = tuple(
-        Argument(name=name, path=f"input{i}", spec=spec, fill=Fill(kind=fill))
-        for i, name in enumerate(("input", "other"))
-    )
-    return TestCase(descriptor=descriptor, inputs=inputs, attributes=descriptor.bind({}), **further)
+def add_case(**layout: Any) -> TestCase:
+    spec = spec_of(4, 8, **layout)
+    return case_of("add", spec, spec)
 
 
 def run(driver: BackendDriver, bench: BenchOptions | None = QUICK, case: TestCase | None = None) -> ExecutionResult:
@@ -112,14 +107,12 @@ def test_wrong_output_is_not_timed() -> None:
 
 def test_timed_inputs_are_copies_with_same_strides() -> None:
     driver = Adder()
-    spec = TensorSpec(dtype=dtype("float32"), shape=(4, 8), strides=(1, 4))
-    run(driver, case=add_case(spec))
+    run(driver, case=add_case(strides=(1, 4)))
     assert driver.prepared_for[0][0].strides == (4, 16)
 
 
 def test_broadcast_elements_count_once() -> None:
-    spec = TensorSpec(dtype=dtype("float32"), shape=(4, 8), strides=(0, 1))
-    assert timed(Adder(), case=add_case(spec)).declared_bytes == (8 + 8 + 32) * 4
+    assert timed(Adder(), case=add_case(strides=(0, 1))).declared_bytes == (8 + 8 + 32) * 4
 
 
 def test_wrong_output_after_many_calls_fails() -> None:
@@ -162,50 +155,43 @@ def test_comparison_alternates_calls() -> None:
 
 
 @pytest.fixture
-def registered() -> Iterator[Callable[[BackendDriver], None]]:
-    """Register drivers for one test."""
-    created: list[str] = []
-
-    def register(driver: BackendDriver) -> None:
-        backend_manager.register(driver)
-        created.append(driver.name)
-
-    yield register
-    for name in created:
-        backend_manager._registry._entries.pop(name)
-        backend_manager._kinds.pop(name)
+def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[BackendDriver], None]:
+    """Return a function that registers a driver for one test."""
+    monkeypatch.setattr(backend_manager._registry, "_entries", dict(backend_manager._registry._entries))
+    monkeypatch.setattr(backend_manager, "_kinds", dict(backend_manager._kinds))
+    return backend_manager.register
 
 
-def test_wrong_comparison_is_not_timed(registered: Callable[[BackendDriver], None]) -> None:
+def test_wrong_comparison_is_not_timed(register: Callable[[BackendDriver], None]) -> None:
     class Rival(Adder):
         name = "rival"
 
     driver = Rival(lambda _, out: out * 2)
-    registered(driver)
+    register(driver)
     benchmark = timed(Adder(), "rival")
     assert (benchmark.time is not None, benchmark.against) == (True, None)
     assert benchmark.lacks[0].startswith("comparison with rival: not timed, since its output is wrong: ")
     assert driver.calls == 1
 
 
-def test_unsupported_comparison_is_noted(registered: Callable[[BackendDriver], None]) -> None:
+def test_unsupported_comparison_is_noted(register: Callable[[BackendDriver], None]) -> None:
     class Specialist(Adder):
         name = "specialist"
 
         def unsupported(self, case: TestCase) -> str | None:
             return "no float32 here"
 
-    registered(Specialist())
+    register(Specialist())
     benchmark = timed(Adder(), "specialist")
     assert benchmark.time is not None
     assert benchmark.lacks == ("comparison with specialist: not possible, no float32 here",)
 
 
-def test_comparison_needs_a_timeable_backend(registered: Callable[[BackendDriver], None]) -> None:
+def test_comparison_needs_a_timeable_backend(register: Callable[[BackendDriver], None]) -> None:
     class Slow(Untimed):
         name = "slow_one"
 
-    registered(Slow())
+    register(Slow())
     with refusal(UsageError, "core.no_call_that_can"):
         comparison_called("slow_one")
     with pytest.raises(UnknownName, match="torch"):

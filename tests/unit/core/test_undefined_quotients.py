@@ -2,50 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from core_kit import Kernel, case_of, raising, spec_of, values_of, verdict_of
 
 from optest.api.listing import samples_of
-from optest.backends import BackendDriver
-from optest.core.runner import execute
 from optest.operators import operators
-from optest.spec import Argument, BackendTarget, Evidence, Fill, Reason, Status, TensorSpec, TestCase, Verdict, dtype
+from optest.spec import Evidence, Reason, Status, Verdict
 
 DIVIDENDS, DIVISORS = (1, 7, -2147483648, 9), (0, 2, -1, -4)
 
 
-class Answering(BackendDriver):
-    name = kind = "answering"
-
-    def __init__(self, answer: Callable[[Any, Any], Any]) -> None:
-        self.answer = answer
-
-    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
-        return [np.asarray(self.answer(*inputs))]
-
-
-def verdict(operator: str, answer: Callable[[Any, Any], Any], divisors: Sequence[int] = DIVISORS) -> Verdict:
-    descriptor = operators.get(operator)
-    spec = TensorSpec(dtype=dtype("int32"), shape=(4,))
-    arguments = tuple(
-        Argument(name=name, path=f"input{i}", spec=spec, fill=Fill(kind="data", parameters={"values": list(values)}))
-        for i, (name, values) in enumerate((("input", DIVIDENDS), ("other", divisors)))
-    )
-    case = TestCase(
-        descriptor=descriptor,
-        inputs=arguments,
-        attributes=descriptor.bind({}),
-        backend=BackendTarget(name="answering"),
-    )
-    return execute([case], Answering(answer)).verdicts[0]
+def verdict(operator: str, answer: Kernel, divisors: Sequence[int] = DIVISORS) -> Verdict:
+    spec = spec_of(4, kind="int32")
+    return verdict_of(answer, case_of(operator, spec, spec, fill=[values_of(*DIVIDENDS), values_of(*divisors)]))
 
 
 def floor(a: Any, b: Any) -> Any:
-    with np.errstate(all="ignore"):
-        return np.floor_divide(a, b)
+    return np.floor_divide(a, b)
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**31 - 1])
@@ -67,32 +44,27 @@ def test_what_stands_beside_them_is_judged(place: int, status: Status) -> None:
 
 def test_the_smallest_over_minus_one_leaves_no_remainder() -> None:
     def answer(a: Any, b: Any) -> Any:
-        with np.errstate(all="ignore"):
-            out = np.fmod(a, b)
+        out = np.fmod(a, b)
         out[2] = 1
         return out
 
     assert verdict("fmod", answer).reason is Reason.VALUE
 
 
-def raising(error: Exception) -> Callable[[Any, Any], Any]:
-    def answer(a: Any, b: Any) -> Any:
-        raise error
-
-    return answer
+REFUSES = raising(ZeroDivisionError("integer division by zero"))
 
 
-def test_an_exception_is_as_right_as_an_answer() -> None:
-    refused = verdict("floor_divide", raising(ZeroDivisionError("integer division by zero")))
-    assert (refused.status, refused.evidence) == (Status.PASSED, Evidence.RAISED_AS_EXPECTED)
-
-
-def test_an_exception_is_wrong_where_everything_is_defined() -> None:
-    assert verdict("floor_divide", raising(ZeroDivisionError()), (1, 2, 3, -4)).reason is Reason.RAISED
-
-
-def test_a_slip_is_no_refusal() -> None:
-    assert verdict("floor_divide", raising(NameError("name 'quotient' is not defined"))).status is Status.FAILED
+@pytest.mark.parametrize(
+    ("answer", "divisors", "outcome"),
+    [
+        (REFUSES, DIVISORS, (Status.PASSED, None, Evidence.RAISED_AS_EXPECTED)),
+        (REFUSES, (1, 2, 3, -4), (Status.ERROR, Reason.RAISED, None)),
+        (raising(NameError("name 'quotient' is not defined")), DIVISORS, (Status.FAILED, Reason.WRONG_ERROR, None)),
+    ],
+)
+def test_a_refusal_is_right_unless_all_is_defined(answer: Kernel, divisors: Sequence[int], outcome: Any) -> None:
+    refused = verdict("floor_divide", answer, divisors)
+    assert (refused.status, refused.reason, refused.evidence) == outcome
 
 
 def test_a_pass_without_a_defined_element_is_suspect() -> None:

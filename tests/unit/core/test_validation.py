@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from core_kit import raising
 
 from optest.api import cases
 from optest.backends import BackendDriver
@@ -35,13 +36,6 @@ class Lazy(BackendDriver):
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         self.ran += 1
         raise IndexError("index 9 is out of bounds")
-
-
-def raises(error: Exception) -> Callable[[], Any]:
-    def infer() -> Any:
-        raise error
-
-    return infer
 
 
 def judged(driver: BackendDriver, refusal: ExpectedError | None = None) -> Verdict:
@@ -73,13 +67,13 @@ def test_wrong_specs_fail(inferred: Any, reason: Reason, words: str) -> None:
 
 
 def test_error_of_right_call_fails() -> None:
-    assert judged(Lazy(raises(ValueError("no")))).reason is Reason.RAISED
-    unknown = judged(Lazy(raises(Fault(Reason.UNSUPPORTED, "depends on values"))))
+    assert judged(Lazy(raising(ValueError("no")))).reason is Reason.RAISED
+    unknown = judged(Lazy(raising(Fault(Reason.UNSUPPORTED, "depends on values"))))
     assert (unknown.status, unknown.reason) == (Status.SKIPPED, Reason.UNSUPPORTED)
 
 
 def test_refusal_by_shapes_runs_nothing() -> None:
-    driver = Lazy(raises(TypeError("shapes (2, 3) and (4,) do not broadcast")))
+    driver = Lazy(raising(TypeError("shapes (2, 3) and (4,) do not broadcast")))
     verdict = judged(driver, ExpectedError(type="TypeError", match="broadcast"))
     assert (verdict.status, verdict.evidence, driver.ran) == (Status.PASSED, Evidence.RAISED_AS_EXPECTED, 0)
     assert judged(driver, ExpectedError(type="TypeError", match="rank")).reason is Reason.WRONG_ERROR
@@ -87,7 +81,7 @@ def test_refusal_by_shapes_runs_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "infer", [lambda: [spec("float32", 2, 3)], raises(Fault(Reason.UNSUPPORTED, "depends on values"))]
+    "infer", [lambda: [spec("float32", 2, 3)], raising(Fault(Reason.UNSUPPORTED, "depends on values"))]
 )
 def test_backend_runs_if_shapes_are_accepted(infer: Callable[[], Any]) -> None:
     driver = Lazy(infer)

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pytest
-import yaml
+from core_kit import Calls, Kernel
 
-from optest.api import cases
-from optest.backends import BackendDriver, ExtraOutput
-from optest.core.runner import execute
+from optest.backends import ExtraOutput
 from optest.spec import Reason, TestCase, Verdict
 
 NAN = float("nan")
 
 
-class Device(BackendDriver):
-    name, kind = "device", "cpu"
-
-    def __init__(self, function: Callable[..., Any], *, later: Sequence[Any] | None = None) -> None:
-        self.function, self.later = function, later
-
-    def run(self, case: TestCase, inputs: Sequence[Any]) -> Mapping[str, Any]:
-        with np.errstate(all="ignore"):
-            return {"out": self.function(*inputs)}
+class Device(Calls):
+    def __init__(self, kernel: Kernel, *, later: Sequence[Any] | None = None) -> None:
+        super().__init__(kernel)
+        self.later = later
 
     def further(self, case: TestCase) -> Sequence[ExtraOutput]:
         if self.later is None:
@@ -36,21 +27,6 @@ class Device(BackendDriver):
 
 
 Judge = Callable[..., Verdict]
-
-
-@pytest.fixture
-def verdict_of(tmp_path: Path) -> Judge:
-    def judge(driver: BackendDriver, op: str, *values: Any, dtype: str = "float32", **more: Any) -> Verdict:
-        names = [f"input{index}" for index in range(len(values))]
-        data = {name: {"fill": "data", "values": each} for name, each in zip(names, values, strict=True)}
-        shapes = {name: list(np.shape(each)) for name, each in zip(names, values, strict=True)}
-        plan = tmp_path / "plan.yaml"
-        entry = {"op": op, "dtypes": dtype, "shapes": shapes, "generator": data, **more}
-        plan.write_text(yaml.safe_dump({"version": 1, "cases": [entry]}))
-        (case,) = cases(plan=str(plan))
-        return execute([case], driver).verdicts[0]
-
-    return judge
 
 
 def test_the_operand_of_a_wrong_result_is_told(verdict_of: Judge) -> None:
@@ -68,7 +44,7 @@ def test_each_operand_is_told_as_it_is_broadcast(verdict_of: Judge) -> None:
 
 
 def test_numbers_have_the_digits_of_their_dtype(verdict_of: Judge) -> None:
-    verdict = verdict_of(Device(lambda x: np.exp(x) + np.float16(1)), "exp", [0.1], dtype="float16")
+    verdict = verdict_of(Device(lambda x: np.exp(x) + np.float16(1)), "exp", [0.1], dtypes="float16")
     assert verdict.details["operands_there"] == "input 0.1"
 
 
@@ -79,8 +55,8 @@ def operands_of(verdict: Verdict) -> str:
 def test_definition_is_shown_if_numbers_do_not_explain(verdict_of: Judge) -> None:
     assert "0 for NaN" in operands_of(verdict_of(Device(np.sign), "sign", [1.0, NAN]))
     assert "Largest element" in operands_of(verdict_of(Device(np.fmax.reduce), "amax", [1.0, NAN]))
-    assert "uint8 for uint8" in operands_of(verdict_of(Device(np.all), "all", [0, 1], dtype="uint8"))
-    assert "give 0" in operands_of(verdict_of(Device(lambda x, y: x + y), "pow", [2, 3], [-1, 2], dtype="int32"))
+    assert "uint8 for uint8" in operands_of(verdict_of(Device(np.all), "all", [0, 1], dtypes="uint8"))
+    assert "give 0" in operands_of(verdict_of(Device(lambda x, y: x + y), "pow", [2, 3], [-1, 2], dtypes="int32"))
 
 
 def test_numeric_error_has_no_definition(verdict_of: Judge) -> None:

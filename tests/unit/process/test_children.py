@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,9 +54,16 @@ def run_worker(arguments: list[str]) -> None:
     exec(WORKER, {})
 
 
+ALL_VARIABLES = os.environ | ENVIRONMENT
+
+
+def start(log: Path, forks: ForkServer | None = None, script: str = WORKER) -> Child:
+    return start_child([sys.executable, "-c", script], env=ALL_VARIABLES, stderr_path=log, forks=forks)
+
+
 @pytest.fixture
 def server():
-    made = ForkServer(lambda: None, run_worker, os.environ | ENVIRONMENT)
+    made = ForkServer(lambda: None, run_worker, ALL_VARIABLES)
     yield made
     made.close()
 
@@ -65,26 +73,32 @@ def server():
 )
 def child(request: pytest.FixtureRequest, tmp_path: Path):
     forks = request.getfixturevalue("server") if request.param == "fork" else None
-    arguments = [sys.executable, "-c", WORKER]
-    with start_child(arguments, env=os.environ | ENVIRONMENT, stderr_path=tmp_path / "log", forks=forks) as started:
+    with start(tmp_path / "log", forks) as started:
         yield started
+
+
+def exchange(child: Child, request: str, reply: str) -> None:
+    child.send(request.encode())
+    assert child.receive(200) == reply.encode()
+
+
+def end_by(child: Child, request: str, end: tuple[int, int | None]) -> None:
+    child.send(request.encode())
+    assert child.receive(200) is None
+    assert child.wait(200) == end
+
+
+KILLED = (-signal.SIGKILL, signal.SIGKILL)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux")
 def test_forked_children_end_with_their_parent_and_outlive_their_server(server: ForkServer, tmp_path: Path) -> None:
-    arguments = [sys.executable, "-c", WORKER]
-    children = [
-        start_child(arguments, env=os.environ | ENVIRONMENT, stderr_path=tmp_path / f"{number}", forks=server)
-        for number in range(2)
-    ]
-    children[0].send(b"die 9")
-    assert children[0].wait() == (-9, 9)
+    children = [start(tmp_path / f"{number}", server) for number in range(2)]
+    end_by(children[0], "die 9", KILLED)
     server.close()
-    children[1].send(b"echo there")
-    assert children[1].receive(60) == b"there"
-    with start_child(arguments, env=os.environ | ENVIRONMENT, stderr_path=tmp_path / "3", forks=server) as program:
-        program.send(b"echo a program")
-        assert program.receive(60) == b"a program"
+    exchange(children[1], "echo there", "there")
+    with start(tmp_path / "3", server) as program:
+        exchange(program, "echo a program", "a program")
     children[1].close()
     assert not Path(f"/proc/{children[1].pid}").exists()
 
@@ -144,65 +158,53 @@ def test_foreign_bytes_in_a_pipe_are_not_waited_for() -> None:
 
 
 def test_a_child_answers_and_ends_when_it_is_closed(child: Child) -> None:
-    child.send(b"echo hello")
-    assert child.receive(200) == b"hello"
+    exchange(child, "echo hello", "hello")
     child.close()
-    assert child.wait() == (-signal.SIGKILL, signal.SIGKILL)
+    assert child.wait() == KILLED
     assert not Path(f"/proc/{child.pid}").exists()
 
 
 def test_what_a_child_prints_does_not_get_into_the_messages(child: Child) -> None:
-    child.send(b"say something")
-    assert child.receive(200) == b"said"
-    child.send(b"exit 3")
-    assert child.receive(200) is None
-    assert child.wait() == (3, None)
+    exchange(child, "say something", "said")
+    end_by(child, "exit 3", (3, None))
     assert child.stderr_tail() == "something\nerror something\n"
     assert child.stderr_tail(5) == "hing\n"
 
 
 def test_a_childs_log_stays_small(child: Child) -> None:
-    child.send(b"noise 20")
-    assert child.receive(200) == b"done"
-    child.send(b"say end")
-    assert child.receive(200) == b"said"
+    exchange(child, "noise 20", "done")
+    exchange(child, "say end", "said")
     child.kill()
     assert child.stderr_tail().endswith("end\nerror end\n")
     assert child.stderr_path.stat().st_size <= 1 << 20
 
 
 def test_a_childs_death_is_seen_at_once(child: Child) -> None:
-    child.send(b"die 11")
-    assert child.receive(200) is None
-    assert child.wait(200) == (-signal.SIGSEGV, signal.SIGSEGV)
+    end_by(child, "die 11", (-signal.SIGSEGV, signal.SIGSEGV))
     with pytest.raises(BrokenPipeError):
         child.send(b"echo x")
 
 
 def test_a_hanging_child_is_killed_with_what_it_started(child: Child) -> None:
     argv, mark = runaway("fork,setsid,fork,clear")
-    child.send(f"spawn {argv!r}".encode())
-    assert child.receive(200) == b"spawned"
+    exchange(child, f"spawn {argv!r}", "spawned")
     wait_until_alive(mark, 2)
     child.send(b"hang")
     with pytest.raises(TimeoutError):
         child.receive(0.05)
     with pytest.raises(TimeoutError):
         child.wait(0.05)
-    assert child.kill() == (-signal.SIGKILL, signal.SIGKILL)
+    assert child.kill() == KILLED
     assert alive(mark) == []
     assert child.strays >= 1
-    assert child.kill() == (-signal.SIGKILL, signal.SIGKILL)
+    assert child.kill() == KILLED
 
 
 def test_what_a_dead_child_started_does_not_survive_it(child: Child) -> None:
     argv, mark = runaway("fork,setsid")
-    child.send(f"spawn {argv!r}".encode())
-    assert child.receive(200) == b"spawned"
+    exchange(child, f"spawn {argv!r}", "spawned")
     wait_until_alive(mark, 2)
-    child.send(b"die 9")
-    assert child.receive(200) is None
-    assert child.wait() == (-9, 9)
+    end_by(child, "die 9", KILLED)
     assert gone(mark)
 
 
@@ -222,7 +224,7 @@ def test_every_thread_that_waits_is_told_of_the_end(child: Child, monkeypatch: p
         each.start()
     for each in waiting:
         each.join(timeout=200)
-    assert ends == [(-signal.SIGKILL, signal.SIGKILL)] * 3
+    assert ends == [KILLED] * 3
 
 
 def test_a_child_that_ends_while_another_thread_kills_it_is_only_dead(
@@ -233,14 +235,14 @@ def test_a_child_that_ends_while_another_thread_kills_it_is_only_dead(
     files = []
 
     def late() -> None:
-        assert child.wait(200) == (-signal.SIGKILL, signal.SIGKILL)
+        assert child.wait(200) == KILLED
         files.extend(tmp_path.joinpath(f"file{number}").open("wb") for number in range(8))
         order()
 
     monkeypatch.setattr(child._guard, "kill", late)
     os.kill(child.pid, signal.SIGKILL)
     try:
-        assert child.kill() == (-signal.SIGKILL, signal.SIGKILL)
+        assert child.kill() == KILLED
     finally:
         for file in files:
             file.close()
@@ -265,7 +267,7 @@ def test_ctrl_c_in_the_middle_of_what_a_guard_says_leaves_no_child(
     closer.start()
     closer.join(200)
     assert not closer.is_alive()
-    assert child.wait(0) == (-signal.SIGKILL, signal.SIGKILL)
+    assert child.wait(0) == KILLED
 
 
 def test_a_guard_is_not_closed_in_the_middle_of_an_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,9 +304,7 @@ def test_a_guard_is_not_closed_in_the_middle_of_an_order(monkeypatch: pytest.Mon
 def test_a_forked_copy_lets_go_of_a_guard_that_is_just_being_asked() -> None:
     guard = guard_module.Guard()
     with guard._closing:
-        fork = fork_and_run(lambda: guard.close() or b"let go")
-    assert fork.read(200) == b"let go"
-    assert fork.end() == (0, None)
+        assert outcome(lambda: guard.close() or b"let go") == (b"let go", (0, None))
     assert guard.is_alive
     guard.close()
 
@@ -314,65 +314,53 @@ def test_a_traceback_that_comes_late_is_waited_for(tmp_path: Path) -> None:
     slow = "import signal, sys, time; from optest.process import Channel, TRACEBACK_SIGNAL\n"
     slow += "def told(*_):\n    time.sleep(0.6); print('here', file=sys.stderr, flush=True)\n"
     slow += "signal.signal(TRACEBACK_SIGNAL, told); Channel(*map(int, sys.argv[-2:])).send(b'ready'); time.sleep(600)"
-    environment = os.environ | ENVIRONMENT
-    with start_child([sys.executable, "-c", slow], env=environment, stderr_path=tmp_path / "log") as child:
+    with start(tmp_path / "log", script=slow) as child:
         assert child.receive(200) == b"ready"
         child.write_traceback()
         assert child.stderr_tail() == "here\n"
 
 
 def test_two_children_are_independent(tmp_path: Path) -> None:
-    start = [sys.executable, "-c", WORKER]
-    environment = os.environ | ENVIRONMENT
-    with (
-        start_child(start, env=environment, stderr_path=tmp_path / "a") as one,
-        start_child(start, env=environment, stderr_path=tmp_path / "b") as other,
-    ):
+    with start(tmp_path / "a") as one, start(tmp_path / "b") as other:
         one.send(b"hang")
         one.kill()
-        other.send(b"echo still here")
-        assert other.receive(200) == b"still here"
+        exchange(other, "echo still here", "still here")
 
 
 def test_a_child_of_before_keeps_its_own_log(tmp_path: Path) -> None:
     """The guard of a run that was killed may live on while that run is resumed."""
-    start = [sys.executable, "-c", WORKER]
-    environment = os.environ | ENVIRONMENT
-    with (
-        start_child(start, env=environment, stderr_path=tmp_path / "log") as before,
-        start_child(start, env=environment, stderr_path=tmp_path / "log") as now,
-    ):
-        before.send(b"say something")
-        assert before.receive(200) == b"said"
+    with start(tmp_path / "log") as before, start(tmp_path / "log") as now:
+        exchange(before, "say something", "said")
         before.close()
         assert now.stderr_tail() == ""
 
 
+def outcome(function: Callable[[], bytes]) -> tuple[bytes, tuple[int, int | None]]:
+    """Return the output of a fork that runs ``function``, and its end."""
+    fork = fork_and_run(function)
+    return fork.read(200), fork.end()
+
+
 def test_a_fork_gives_back_what_its_function_returns() -> None:
     data = os.urandom(300_000)
-    fork = fork_and_run(lambda: data)
-    assert fork.read(200) == data
-    assert fork.end() == (0, None)
+    assert outcome(lambda: data) == (data, (0, None))
 
 
 def test_a_fork_that_raises_exits_with_1_and_says_why(capfd: pytest.CaptureFixture[str]) -> None:
     def broken() -> bytes:
         raise ValueError("no luck")
 
-    fork = fork_and_run(broken)
-    assert fork.read(200) == b""
-    assert fork.end() == (1, None)
+    assert outcome(broken) == (b"", (1, None))
     assert "ValueError: no luck" in capfd.readouterr().err
 
 
 def test_a_fork_that_dies_or_hangs() -> None:
-    fork = fork_and_run(lambda: os.kill(os.getpid(), signal.SIGUSR1) or b"")
-    assert fork.read(200) == b""
-    assert fork.end() == (-signal.SIGUSR1, signal.SIGUSR1)
+    died = (-signal.SIGUSR1, signal.SIGUSR1)
+    assert outcome(lambda: os.kill(os.getpid(), signal.SIGUSR1) or b"") == (b"", died)
     fork = fork_and_run(lambda: time.sleep(600) or b"")
     with pytest.raises(TimeoutError, match="did not end"):
         fork.read(0.05)
-    assert fork.end() == (-signal.SIGKILL, signal.SIGKILL)
+    assert fork.end() == KILLED
 
 
 def test_a_child_of_a_fork_that_holds_the_pipe_does_not_hold_us_up() -> None:

@@ -26,37 +26,15 @@ def everything_put_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
     _LIBC.unsetenv(b"OPTEST_TRIES_THAT")
 
 
-def leave_folder() -> None:
-    os.chdir("/")
-
-
-def ignore_interrupts() -> None:
-    _LIBC.signal(int(signal.SIGINT), ctypes.c_void_p(1))
-
-
-def block_signals() -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-
-
-def start_alarm() -> None:
-    _LIBC.alarm(1000)
-
-
-def change_variable() -> None:
-    _LIBC.setenv(b"OPTEST_TRIES_THIS", b"after", 1)
-
-
-def remove_variable() -> None:
-    _LIBC.unsetenv(b"OPTEST_TRIES_THIS")
-
-
 CHANGES = {
-    leave_folder: "the working directory: ",
-    ignore_interrupts: "what happens at SIGINT: it is ignored",
-    block_signals: "the thread's signal mask: it blocks SIGTERM",
-    start_alarm: "a timer or alarm is running",
-    change_variable: "the environment: OPTEST_TRIES_THIS=before became OPTEST_TRIES_THIS=after",
-    remove_variable: "the environment: OPTEST_TRIES_THIS was removed",
+    "the working directory: ": lambda: os.chdir("/"),
+    "what happens at SIGINT: it is ignored": lambda: _LIBC.signal(int(signal.SIGINT), ctypes.c_void_p(1)),
+    "the thread's signal mask: it blocks SIGTERM": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}),
+    "a timer or alarm is running": lambda: _LIBC.alarm(1000),
+    "the environment: OPTEST_TRIES_THIS=before became OPTEST_TRIES_THIS=after": lambda: _LIBC.setenv(
+        b"OPTEST_TRIES_THIS", b"after", 1
+    ),
+    "the environment: OPTEST_TRIES_THIS was removed": lambda: _LIBC.unsetenv(b"OPTEST_TRIES_THIS"),
 }
 
 
@@ -69,15 +47,14 @@ def _interrupts() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_interrupts")
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_a_change_is_told_and_put_back(change: object) -> None:
-    assert callable(change)
+@pytest.mark.parametrize("words", CHANGES)
+def test_a_change_is_told_and_put_back(words: str) -> None:
     state = ProcessState()
     assert state.changes() == []
-    change()
+    CHANGES[words]()
     found = state.changes()
     assert [each.is_harmful for each in found] == [True]
-    assert found[0].said.startswith(CHANGES[change])
+    assert found[0].said.startswith(words)
     assert state.changes() == []
 
 

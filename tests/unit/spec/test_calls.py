@@ -262,28 +262,15 @@ def test_what_is_no_call_is_refused(text: str, message: str) -> None:
     assert message in str(raised.value)
 
 
-@given(st.text(max_size=60))
-@settings(max_examples=100)
-def test_any_text_is_a_value_or_is_refused(text: str) -> None:
-    try:
-        value = parse_value(text)
-    except NotLiteral:
-        return
-    assert exact(parse_value(text_of(value))) == exact(value) or "nan" in text
-
-
-@given(
-    st.lists(
-        st.sampled_from(
-            ["(", ")", "[", "]", ",", "1", "-", "+", "2j", "slice", "input0", "torch", ".", "float16", "'a'", "None",
-             "lambda", ":", "*", "for", "in", "if", "else", "=", ":=", "f", "x", " ", "inf", "nan", "..."]
-        ),
-        max_size=12,
-    )
+WORDS = st.sampled_from(
+    ["(", ")", "[", "]", ",", "1", "-", "+", "2j", "slice", "input0", "torch", ".", "float16", "'a'", "None",
+     "lambda", ":", "*", "for", "in", "if", "else", "=", ":=", "f", "x", " ", "inf", "nan", "..."]
 )  # fmt: skip
-@settings(max_examples=150)
-def test_any_words_are_a_value_or_are_refused(words: list[str]) -> None:
-    text = "".join(words)
+
+
+@given(st.text(max_size=60) | st.lists(WORDS, max_size=12).map("".join))
+@settings(max_examples=250)
+def test_any_text_is_a_value_or_is_refused(text: str) -> None:
     try:
         value = parse_value(text)
     except NotLiteral:

@@ -43,21 +43,20 @@ PLAIN = st.recursive(
 MAPPING = st.dictionaries(TEXT | st.just("$float"), PLAIN, max_size=3)
 VALUE = st.none() | st.floats() | st.integers() | TEXT.filter(lambda text: text not in SPELLED)
 RULE = st.none() | st.builds(RuleUsed, name=TEXT, layer=TEXT, text=TEXT)
+
+
+def fields(names: str, values: Any) -> dict[str, Any]:
+    return dict.fromkeys(names.split(), values)
+
+
 MEASURE = st.builds(
     Measure,
-    output=TEXT,
-    dtype=TEXT,
+    **fields("output dtype where", TEXT),
+    **fields("worst_actual worst_expected", VALUE),
+    **fields("worst_bound worst_used max_abs_error rmse statistic", FLOAT),
     shape=st.lists(st.integers(0, 9), max_size=3).map(tuple),
     compared=st.integers(0),
     worst_index=INDEX,
-    worst_actual=VALUE,
-    worst_expected=VALUE,
-    worst_bound=FLOAT,
-    worst_used=FLOAT,
-    max_abs_error=FLOAT,
-    rmse=FLOAT,
-    statistic=FLOAT,
-    where=TEXT,
     rule=RULE,
 )
 CHECK = st.builds(Check, name=TEXT, state=st.sampled_from(CheckState), detail=TEXT)
@@ -73,31 +72,22 @@ VERDICT = st.builds(
 )
 RESULT = st.builds(
     CaseResult,
-    id=TEXT,
-    key=TEXT,
-    operator=TEXT,
-    target=TEXT,
-    reference=TEXT,
-    mode=TEXT,
+    **fields("id key operator target reference mode", TEXT),
+    **fields("attributes case", MAPPING),
     verdict=VERDICT,
     seed=st.integers(),
     dtypes=st.lists(TEXT, max_size=2).map(tuple),
     shapes=st.dictionaries(TEXT, st.lists(st.integers(0, 9), max_size=3).map(tuple), max_size=2),
-    attributes=MAPPING,
     chip=st.none() | TEXT,
     timings=st.builds(Timings, run_s=FLOAT),
     tags=st.lists(TEXT, max_size=2).map(tuple),
-    case=MAPPING,
 )
 INFO = st.builds(
     RunInfo,
-    run_id=TEXT,
-    started_at=TEXT,
+    **fields("run_id started_at target", TEXT),
+    **fields("host options", MAPPING),
     total=st.integers(0),
-    target=TEXT,
     seed=st.integers(),
-    host=MAPPING,
-    options=MAPPING,
 )
 
 

@@ -45,6 +45,14 @@ def write(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def append(path: Path, *results: CaseResult, info: RunInfo | None = None) -> None:
+    with JournalWriter(path) as writer:
+        if info is not None:
+            writer.start(info)
+        for result in results:
+            writer.result(result)
+
+
 def without_checksums(data: bytes) -> bytes:
     """As an older optest wrote it."""
     return re.sub(rb',"crc32":\d+\}\n', b"}\n", data)
@@ -80,8 +88,7 @@ def test_journal_cut_at_any_byte_is_repaired(tmp_path: Path) -> None:
         kept = RESULTS[: max(0, min(3, whole - 1))]
         assert found.results == kept
         assert found.torn == (cut not in (0, *ends))
-        with JournalWriter(path) as writer:
-            writer.result(a_result("after"))
+        append(path, a_result("after"))
         again = read_journal(path)
         assert again.results == (*kept, a_result("after"))
         assert not again.torn
@@ -96,19 +103,15 @@ def test_garbled_last_line_is_removed(noise: bytes, tmp_path_factory: pytest.Tem
         file.write(noise.replace(b"\n", b"") + b"?\n")
     assert read_journal(path).torn
     assert read_journal(path).results == RESULTS
-    with JournalWriter(path) as writer:
-        writer.start(INFO)
+    append(path, info=INFO)
     assert read_journal(path) == Journal(info=INFO, results=RESULTS, summary=None, starts=2)
 
 
 def test_long_torn_line_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "j"
-    with JournalWriter(path) as writer:
-        writer.result(RESULTS[0])
-        writer.result(a_result("x" * 200_000))
+    append(path, RESULTS[0], a_result("x" * 200_000))
     path.write_bytes(path.read_bytes()[:-5])
-    with JournalWriter(path) as writer:
-        writer.result(RESULTS[1])
+    append(path, RESULTS[1])
     assert read_journal(path).results == RESULTS[:2]
 
 
@@ -168,9 +171,7 @@ def test_a_journal_without_checksums_is_read_and_resumed(tmp_path: Path) -> None
     path = tmp_path / "j"
     path.write_bytes(without_checksums(write(path)))
     assert read_journal(path) == Journal(info=INFO, results=RESULTS, summary=SUMMARY, starts=1)
-    with JournalWriter(path) as writer:
-        writer.start(INFO)
-        writer.result(a_result("after"))
+    append(path, a_result("after"), info=INFO)
     assert read_journal(path).results == (*RESULTS, a_result("after"))
 
 
@@ -286,8 +287,7 @@ def test_unopenable_journal_is_refused(tmp_path: Path) -> None:
 
 def test_a_nan_in_the_journal_is_strict_json(tmp_path: Path) -> None:
     failed = Verdict(status=Status.ERROR, reason=Reason.RAISED, details={"x": float("nan")})
-    with JournalWriter(tmp_path / "j") as writer:
-        writer.result(a_result("a", verdict=failed))
+    append(tmp_path / "j", a_result("a", verdict=failed))
 
     def refuse(word: str) -> None:
         raise AssertionError(word)

@@ -36,18 +36,13 @@ def test_the_time_is_utc_whatever_the_zone(tmp_path: Path) -> None:
 
 
 def test_git_ignores_runs_and_nothing_of_the_user(tmp_path: Path) -> None:
-    make(tmp_path / ".optest" / "runs", "a")
-    assert (tmp_path / ".optest" / ".gitignore").read_text() == "*\n"
-    assert not (tmp_path / ".gitignore").exists()
+    for root, ignored in ((tmp_path / ".optest" / "runs", tmp_path / ".optest"), (tmp_path / "new", tmp_path / "new")):
+        make(root, "a")
+        assert (ignored / ".gitignore").read_text() == "*\n"
+        assert not (tmp_path / ".gitignore").exists()
     (tmp_path / ".optest" / ".gitignore").write_text("mine\n")
     make(tmp_path / ".optest" / "runs", "b")
     assert (tmp_path / ".optest" / ".gitignore").read_text() == "mine\n"
-
-
-def test_existing_root_gets_no_gitignore(tmp_path: Path) -> None:
-    make(tmp_path / "new", "a")
-    assert (tmp_path / "new" / ".gitignore").read_text() == "*\n"
-    assert not (tmp_path / ".gitignore").exists()
     (tmp_path / "mine").mkdir()
     make(tmp_path / "mine", "a")
     assert not (tmp_path / "mine" / ".gitignore").exists()

@@ -36,11 +36,15 @@ class Clock:
         return call
 
 
+def samples_of(clock: Clock, took_s: float, first_s: float | None = None, target_s: float = 0.2) -> Samples:
+    (samples,) = measure([Subject(who="it", call=clock.work("it", took_s, first_s))], target_s=target_s, clock=clock)
+    return samples
+
+
 @pytest.mark.parametrize("took_s", [1e-6, 3.3e-4, 0.017, 0.4, 30.0])
 def test_a_steady_call_is_timed_exactly(took_s: float) -> None:
     clock = Clock()
-    (samples,) = measure([Subject(who="it", call=clock.work("it", took_s))], target_s=0.2, clock=clock)
-    time = samples.call_time()
+    time = samples_of(clock, took_s).call_time()
     assert time.median_s == pytest.approx(took_s, rel=1e-6)
     assert time.spread_s == pytest.approx(0.0, abs=took_s * 1e-6)
     assert time.calls * took_s >= 0.2 * 0.999
@@ -51,17 +55,14 @@ def test_a_steady_call_is_timed_exactly(took_s: float) -> None:
 def test_target_time_decides_how_often() -> None:
     counts = []
     for target_s in (0.02, 0.2, 2.0):
-        clock = Clock()
-        (samples,) = measure([Subject(who="it", call=clock.work("it", 1e-5))], target_s=target_s, clock=clock)
-        counts.append(samples.call_time().calls)
+        counts.append(samples_of(Clock(), 1e-5, target_s=target_s).call_time().calls)
         assert target_s <= counts[-1] * 1e-5 <= target_s * 1.2
     assert counts == sorted(counts)
 
 
 def test_a_slow_first_call_is_warm_up() -> None:
     """A just-in-time compiler: the first call takes seconds, the others microseconds."""
-    clock = Clock()
-    (samples,) = measure([Subject(who="it", call=clock.work("it", 2e-6, first_s=5.0))], clock=clock)
+    samples = samples_of(Clock(), 2e-6, first_s=5.0)
     assert max(samples.seconds) == pytest.approx(2e-6, rel=1e-6)
     assert samples.calls_in_batch * 2e-6 >= 1e-4, "a batch should be long enough for the clock"
 
@@ -141,21 +142,27 @@ def test_rates_follow_from_median_and_declared_work() -> None:
     assert samples.call_time().gb_per_s is None
 
 
-@pytest.mark.parametrize("iterations", [0, -1])
-def test_zero_iterations_are_an_error(iterations: int) -> None:
-    with pytest.raises(UsageError, match=f"iterations are {iterations}, expected 1"):
-        seconds_of_calls(lambda: None, iterations)
+def nothing() -> None:
+    return None
+
+
+IT = Subject(who="it", call=nothing)
+
+
+def test_impossible_timings_are_refused() -> None:
+    for iterations in (0, -1):
+        with pytest.raises(UsageError, match=f"iterations are {iterations}, expected 1"):
+            seconds_of_calls(nothing, iterations)
+    with pytest.raises(UsageError, match="warm-up"):
+        seconds_of_calls(nothing, 4, warm_up=-1)
     with pytest.raises(UsageError, match=r"benchmark time is 0\.0 s"):
-        measure([Subject(who="it", call=lambda: None)], target_s=0.0)
+        measure([IT], target_s=0.0)
     with pytest.raises(UsageError, match="no subject"):
         measure([])
+    with pytest.raises(UsageError, match="does not advance"):
+        measure([IT], clock=lambda: 1.0)
     with pytest.raises(ValueError, match="0 calls"):
         CallTime(who="it", median_s=0.5, least_s=0.5, spread_s=None, calls=0, batches=0)
-
-
-def test_a_clock_that_stands_still_is_an_error() -> None:
-    with pytest.raises(UsageError, match="does not advance"):
-        measure([Subject(who="it", call=lambda: None)], clock=lambda: 1.0)
 
 
 def test_mean_of_calls_leaves_the_warm_up_out() -> None:
@@ -163,8 +170,6 @@ def test_mean_of_calls_leaves_the_warm_up_out() -> None:
     call = clock.work("it", 0.25, first_s=9.0)
     assert seconds_of_calls(call, 4, warm_up=1, clock=clock) == pytest.approx(0.25)
     assert len(clock.log) == 5
-    with pytest.raises(UsageError, match="warm-up"):
-        seconds_of_calls(call, 4, warm_up=-1, clock=clock)
 
 
 def test_collector_is_put_back_whatever_happens() -> None:
