@@ -80,9 +80,7 @@ def test_torch_in_turns_with_numpy(optest: Shell, tmp_path: Path) -> None:
 
 def test_rates_of_declared_operations(optest: Shell) -> None:
     shapes = ("--shape", "input0=32x16", "--shape", "input1=16x32")
-    ended = optest("run", "--op", "matmul", "--dtype", "float32", *shapes, *QUICK)
-    assert ended.status == 0, ended.text
-    assert "GFLOP/s" in ended.out
+    optest("run", "--op", "matmul", "--dtype", "float32", *shapes, *QUICK).expect(0, out="GFLOP/s")
 
 
 def test_report_from_the_journal_tells_the_same(optest: Shell) -> None:
@@ -93,22 +91,16 @@ def test_report_from_the_journal_tells_the_same(optest: Shell) -> None:
 
 
 def test_backend_without_prepared_call_is_timed(optest: Shell, plugin: dict[str, str]) -> None:
-    ended = optest(*ADD, "--backend", "untimed", *QUICK, env=plugin)
-    assert ended.status == 0, ended.text
-    assert says(ended.out, "cli.untimed_the_whole_of")
+    assert says(optest(*ADD, "--backend", "untimed", *QUICK, env=plugin).expect(0).out, "cli.untimed_the_whole_of")
 
 
 def test_crash_during_timing_blames_the_backend(optest: Shell, plugin: dict[str, str]) -> None:
-    ended = optest(*ADD, "--backend", "fragile", *QUICK, env=plugin)
-    assert ended.status == 1
-    assert says(ended.out, "cli.the_backend_while_it")
+    assert says(optest(*ADD, "--backend", "fragile", *QUICK, env=plugin).expect(1).out, "cli.the_backend_while_it")
     assert optest(*ADD, "--backend", "fragile", env=plugin).status == 0
 
 
 def test_unknown_comparison_is_refused_before_the_run(optest: Shell, tmp_path: Path) -> None:
-    ended = optest(*ADD, "--bench", "--bench-against", "nunpy")
-    assert ended.status == 2
-    assert says(ended.err, "cli.did_you_mean_numpy")
+    assert says(optest(*ADD, "--bench", "--bench-against", "nunpy").expect(2).err, "cli.did_you_mean_numpy")
     assert not (tmp_path / ".optest").exists()
 
 

@@ -7,25 +7,21 @@ from pathlib import Path
 
 import pytest
 from texts import says
-from user_shell import Shell
+from user_shell import Shell, driver_text
 
 
 def test_a_check_passes_and_can_be_reported_again(optest: Shell) -> None:
     ended = optest("check", "--backend", "numpy", "-o", "sum", "--set", "layouts", "--set", "refused")
-    assert ended.status == 0, ended.text
-    assert "sum  " in ended.out
+    ended.expect(0, out="sum  ")
     assert says(ended.out, "cli.of_operator_on_numpy")
     assert " passed in " in ended.out
-    again = optest("report")
-    assert again.status == 0
-    assert says(again.out, "cli.of_operator_on_numpy")
+    assert says(optest("report").expect(0).out, "cli.of_operator_on_numpy")
 
 
 def test_failure_is_reproduced_by_its_line(optest: Shell) -> None:
     plugin = {"OPTEST_PLUGINS": "wrong_kernels"}
     ended = optest("check", "--backend", "sum-ignores-keepdim", "-o", "sum", "--set", "attributes", env=plugin)
-    assert ended.status == 1, ended.text
-    assert "FAILED  sum/attributes/" in ended.out
+    ended.expect(1, out="FAILED  sum/attributes/")
     assert says(ended.out, "cli.more_like_it_sum")
     (again,) = [line for line in ended.out.splitlines() if line.startswith("  reproduce: ")][:1]
     words = again.partition("optest ")[2].replace("'", "").split()
@@ -38,10 +34,8 @@ def test_what_would_be_asked_is_listed_and_written(optest: Shell, tmp_path: Path
     ended = optest(*some, "--write", "plan.yaml")
     assert (ended.status, ended.out) == (0, "1 case written; run: optest run --plan plan.yaml\n")
     assert optest("run", "--plan", "plan.yaml").status == 0
-    again = optest(*some, "--write", "plan.yaml")
-    assert (again.status, "exists and may have been edited" in again.err) == (2, True)
-    both = optest(*some, "--list", "--write", "plan.yaml")
-    assert (both.status, "exclude each other" in both.err) == (2, True)
+    optest(*some, "--write", "plan.yaml").expect(2, err="exists and may have been edited")
+    optest(*some, "--list", "--write", "plan.yaml").expect(2, err="exclude each other")
 
 
 OF_TORCH = """
@@ -61,8 +55,7 @@ def test_workers_are_forked_where_torch_is_imported(process: Shell, tmp_path: Pa
     pytest.importorskip("torch")
     (tmp_path / "of_torch.py").write_text(OF_TORCH)
     words = ("check", "--function", "of_torch:relu", "--tier", "smoke", "--jobs", "2")
-    ended = process(sys.executable, "-m", "optest", *words)
-    assert ended.status == 0, ended.text
+    process(sys.executable, "-m", "optest", *words).expect(0)
 
 
 def test_run_does_not_take_the_options_of_check(optest: Shell) -> None:
@@ -86,47 +79,34 @@ OF_EVERY_KIND = ("div", "gelu", "logsumexp", "softmax", "layer_norm", "gemm", "s
     ids=["a call of some", "with every thread", "everything"],
 )
 def test_torch_passes_the_catalogue(optest: Shell, some: tuple[str, ...]) -> None:
-    ended = optest("check", "--backend", "torch", *some, timeout=600)
-    assert ended.status == 0, ended.text[-8000:]
+    ended = optest("check", "--backend", "torch", *some, timeout=600).expect(0)
     assert "no case ran" not in ended.out
     assert ("expected differences" in ended.out) is ("smoke" not in some)
 
 
 @pytest.mark.heavy
 def test_numpy_passes_the_whole_catalogue_without_a_gap(optest: Shell) -> None:
-    ended = optest("check", "--backend", "numpy", timeout=600)
-    assert ended.status == 0, ended.text[-8000:]
+    ended = optest("check", "--backend", "numpy", timeout=600).expect(0)
     assert "unsupported" not in ended.out
 
 
-CRASHING = """
-import os
-from optest.backends import BackendDriver, backend_manager
-from optest.backends.numpy_reference import NumpyBackend
-
-class Crashing(BackendDriver):
-    kind = "cpu"
-    name = "crashing"
-
-    def run(self, case, inputs):
-        if case.attributes["keepdim"] or case.expects_error:
-            os.abort()
-        return NumpyBackend().run(case, inputs)
-
-backend_manager.register(Crashing())
+CRASHING = """\
+if case.attributes["keepdim"] or case.expects_error:
+    os.abort()
+return NumpyBackend().run(case, inputs)
 """
 EXPECTED = "version: 1\nexpected:\n  - {op: sum, dtype: float32, reason: VALUE, why: everybody knows that it crashes}\n"
 
 
 def test_crash_fails_despite_expectations(optest: Shell, tmp_path: Path) -> None:
-    (tmp_path / "crashing.py").write_text(CRASHING)
+    imports = "from optest.backends.numpy_reference import NumpyBackend"
+    (tmp_path / "crashing.py").write_text(driver_text("crashing", CRASHING, imports))
     (tmp_path / "known.yaml").write_text(EXPECTED)
     ended = optest(
         *("check", "--backend", "crashing", "-o", "sum", "--expectations", "known.yaml"),
         *("--case", "sum/attributes/1*", "--case", "sum/refused/1*"),
         env={"OPTEST_PLUGINS": "crashing"},
-    )
-    assert ended.status == 1, ended.text
+    ).expect(1)
     assert says(ended.out, "cli.failed_in_attributes_refused")
     assert "CRASHED  sum/" in ended.out
     assert says(ended.out, "cli.and_more_like_it")

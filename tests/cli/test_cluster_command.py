@@ -42,8 +42,7 @@ def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_cluster_on_this_machine(process: Shell, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="needs ray: pip install ray")
     words = (*ADD, "--cluster", "local", "--rounds", "9", "-j", "2")
-    ended = process(sys.executable, "-m", "optest", *words, timeout=200)
-    assert ended.status == 0, ended.err
+    ended = process(sys.executable, "-m", "optest", *words, timeout=200).expect(0)
     assert says(ended.out, "cli.note_on_node_of")
     assert "9 passed" in ended.out
     (journal,) = (tmp_path / ".optest" / "runs").glob("*/journal.jsonl")

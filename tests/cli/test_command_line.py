@@ -39,10 +39,11 @@ def test_plans_by_position(optest: Shell, tmp_path: Path) -> None:
     both = optest("run", "a.yaml", "--plan", "b.yaml", "--co")
     assert (both.status, [line.split()[0] for line in both.out.splitlines()]) == (0, ["bbb", "a", "aa"])
     assert "3 passed" in optest("run", "a.yaml", "b.yaml").out
-    ended = optest("run", "a.yaml", "b.yaml", "--untrusted")
-    assert (ended.status, "plans are named; name one" in ended.err) == (2, True)
+    optest("run", "a.yaml", "b.yaml", "--untrusted").expect(2, err="plans are named; name one")
     assert says(optest("check", "a.yaml").err, "cli.did_you_mean_optest")
     assert "--plan a.yaml" in optest("explain", "a.yaml").err
+    (tmp_path / "test_add.py").write_text("@scene_test(level=2)\nclass TestAdd: ...\n")
+    assert says(optest("run", "test_add.py").err, "cli.did_you_mean_optest_run")
 
 
 def test_help_shows_the_common_options_first(optest: Shell) -> None:
@@ -67,8 +68,7 @@ def test_help_shows_the_common_options_first(optest: Shell) -> None:
     ],
 )
 def test_a_word_of_a_report_is_explained(optest: Shell, word: str, said: str) -> None:
-    ended = optest("explain", word)
-    assert (ended.status, said in ended.out, "  try: " in ended.out) == (0, True, True)
+    optest("explain", word).expect(0, out=(said, "  try: "))
 
 
 def test_a_word_that_is_none_is_refused(optest: Shell) -> None:
@@ -82,17 +82,11 @@ def test_a_case_of_the_latest_run_is_explained(optest: Shell, tmp_path: Path) ->
     (tmp_path / "kernels.py").write_text("def softmax(x, dim=-1):\n    return x\n")
     assert "as a case: " in optest("explain", "softmax/ordinary/1*").err
     optest("check", "--function", "kernels.py:softmax", "--tier", "smoke")
-    ended = optest("explain", "softmax/ordinary/*")
-    assert ended.status == 0
+    ended = optest("explain", "softmax/ordinary/*").expect(0)
     assert re.search(r"^FAILED  softmax/ordinary/1\[.*^  input0.shape ", ended.out, re.MULTILINE | re.DOTALL)
     assert "did you mean" in optest("explain", "softmax/ordinry/1[float32](4x37)").err
     assert "optest explain relu" in optest("explain").err
     assert says(optest("run", "kernels.py").err, "cli.did_you_mean_optest_check")
-
-
-def test_a_file_of_scenes_is_named_as_source(optest: Shell, tmp_path: Path) -> None:
-    (tmp_path / "test_add.py").write_text("@scene_test(level=2)\nclass TestAdd: ...\n")
-    assert says(optest("run", "test_add.py").err, "cli.did_you_mean_optest_run")
 
 
 def test_an_operator_is_described(optest: Shell) -> None:
@@ -110,9 +104,8 @@ def test_an_operator_is_described(optest: Shell) -> None:
 def test_fills_have_their_parameters(optest: Shell) -> None:
     lines = optest("list", "fills", "-v").out.splitlines()
     assert [line.split()[0] for line in lines] == list(FILLS)
-    assert next(line for line in lines if line.startswith("arange")).endswith(
-        "start: a finite number [0], step: a finite number [1]"
-    )
+    (arange,) = (line for line in lines if line.startswith("arange"))
+    assert arange.endswith("start: a finite number [0], step: a finite number [1]")
     assert says("\n".join(lines), "cli.value_number_or_one")
 
 
@@ -120,12 +113,8 @@ def test_explained_fills_can_be_pasted(optest: Shell, plan: Callable[[str], Path
     given = {"input0": "randint(low=0, high=32)", "input1": "special(rate=0.5, base=uniform)"}
     stated = ", ".join(f'{name}: "{text}"' for name, text in given.items())
     plan(f"cases: [{{op: add, name: a, dtypes: int32, shapes: {{input0: 4, input1: 4}}, generator: {{{stated}}}}}]")
-    told = [
-        line.split("  ")[2].strip()
-        for line in optest("explain", "--plan", "plan.yaml").out.splitlines()
-        if ".fill" in line
-    ]
-    assert told == list(given.values())
+    lines = optest("explain", "--plan", "plan.yaml").out.splitlines()
+    assert [line.split("  ")[2].strip() for line in lines if ".fill" in line] == list(given.values())
 
 
 @pytest.mark.parametrize("operator", ["embedding", "gather", "matmul", "index_select", "bmm", "exp", "cumsum", "where"])
@@ -189,10 +178,8 @@ def test_watch_sees_what_a_program_is_built_from(tmp_path: Path) -> None:
 def test_sarif_has_what_the_format_demands(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(_plan("bbb", "cccc"))
     (tmp_path / "kernels.py").write_text(RELU.format(factor=1.5))
-    ended = optest(
-        "run", "plan.yaml", "--function", "kernels:relu", "--report", "sarif", "--report-path", "new/r.sarif"
-    )
-    assert ended.status == 1
+    words = ("--function", "kernels:relu", "--report", "sarif", "--report-path", "new/r.sarif")
+    optest("run", "plan.yaml", *words).expect(1)
     report = json.loads((tmp_path / "new" / "r.sarif").read_text())
     assert (report["version"], len(report["runs"])) == ("2.1.0", 1)
     run = report["runs"][0]
@@ -231,5 +218,4 @@ def test_several_reports_make_their_folder(optest: Shell, plan: Callable[[str], 
 
 def test_a_selection_of_nothing_says_what_there_was(optest: Shell, plan: Callable[[str], Path]) -> None:
     plan(_plan("a", "aa"))
-    ended = optest("run", "plan.yaml", "-k", "mul")
-    assert (ended.status, "by -k mul; the first of 2 cases is 'a'" in ended.err) == (5, True)
+    optest("run", "plan.yaml", "-k", "mul").expect(5, err="by -k mul; the first of 2 cases is 'a'")

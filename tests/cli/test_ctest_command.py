@@ -20,7 +20,6 @@ from user_shell import Ended, Shell, user_environment
 pytestmark = pytest.mark.needs("cmake")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ctest"
-PASSED, SKIPPED = "passed", "skipped"
 
 
 def configured(folder: Path, tests: dict[str, str], **properties: str) -> Path:
@@ -73,9 +72,8 @@ def test_labels_choose_as_marks_do(ctest: Shell, tmp_path: Path, platform: str |
     labels = {"any": "requires_hardware", **named, "other": "requires_hardware_x", "plain": "not_requires_hardware"}
     configured(tmp_path, dict.fromkeys(labels, "true"), **{name: f'LABELS "{text}"' for name, text in labels.items()})
     on = [] if platform is None else ["--platform", platform]
-    ended = ctest(*on)
-    assert ended.status == 0, ended.text
-    assert {name for name, status in statuses(tmp_path).items() if status == PASSED} == runs
+    ctest(*on).expect(0)
+    assert {name for name, status in statuses(tmp_path).items() if status == "passed"} == runs
     said = messages(tmp_path)
     if platform in ("a2a3", "a5"):
         assert says_exactly(said["plain"], "cli.no_hardware_test_runs")
@@ -111,8 +109,7 @@ def test_every_ending_of_a_test(ctest: Shell, tmp_path: Path) -> None:
         skips="SKIP_RETURN_CODE 77",
         switched_off="DISABLED TRUE",
     )
-    ended = ctest("--device", "4,5", "--report", "json")
-    assert ended.status == 1
+    ended = ctest("--device", "4,5", "--report", "json").expect(1)
     found = {name: (each["status"], each["reason"]) for name, each in cases(tmp_path).items()}
     assert found == {name: (status, reason) for name, (_, status, reason) in ENDINGS.items()}
     said = messages(tmp_path)
@@ -138,20 +135,15 @@ def test_evidence_timings_and_later_reports(ctest: Shell, optest: Shell, tmp_pat
     assert well["evidence"] == "external report"
     assert well["timings"]["run_s"] >= 0.1
     assert 'name="well"' in (tmp_path / "junit.xml").read_text()
-    later = optest("report", "latest", "--format", "junit")
-    assert later.status == 0
-    assert 'value="external report"' in later.out
+    optest("report", "latest", "--format", "junit").expect(0, out='value="external report"')
     assert optest("ctest").status == 1
     assert "1 passed, 1 failed in" in optest("report", "latest").out
 
 
 def test_devices_are_always_held(ctest: Shell, tmp_path: Path) -> None:
     """Without a resource spec file CTest would run the test and give it no device."""
-    configured(
-        tmp_path,
-        {"two": 'echo "$CTEST_RESOURCE_GROUP_0_NPUS $CTEST_RESOURCE_GROUP_1_NPUS"; exit 1'},
-        two='RESOURCE_GROUPS "2,npus:1"',
-    )
+    text = 'echo "$CTEST_RESOURCE_GROUP_0_NPUS $CTEST_RESOURCE_GROUP_1_NPUS"; exit 1'
+    configured(tmp_path, {"two": text}, two='RESOURCE_GROUPS "2,npus:1"')
     assert ctest("--device", "0-3,6").status == 1
     ((run,), case) = (tmp_path / ".optest/runs").glob("2*"), cases(tmp_path)["two"]
     spec = json.loads((run / "resources.json").read_text())
@@ -184,9 +176,7 @@ def test_nothing_ran_is_5(ctest: Shell, tmp_path: Path) -> None:
     configured(tmp_path, {"plain": "true"})
     assert ctest("--platform", "a5").status == 5
     assert statuses(tmp_path) == {"plain": "skipped"}
-    ended = ctest("-R", "other")
-    assert ended.status == 5
-    assert says(ended.err, "cli.whose_name_matches_other")
+    assert says(ctest("-R", "other").expect(5).err, "cli.whose_name_matches_other")
 
 
 @pytest.mark.parametrize(
@@ -201,31 +191,23 @@ def test_nothing_ran_is_5(ctest: Shell, tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_said(ctest: Shell, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     configured(tmp_path, {"plain": "true"})
-    ended = ctest(*words)
-    assert ended.status == 2, ended.text
-    assert said in ended.err
+    ctest(*words).expect(2, err=said)
     assert not (tmp_path / ".optest").exists()
 
 
 def test_a_pipe_is_not_waited_for(ctest: Shell, tmp_path: Path) -> None:
     (tmp_path / "build").mkdir()
     os.mkfifo(tmp_path / "build" / "CTestTestfile.cmake")
-    ended = ctest("--test-dir", "build")
-    assert ended.status == 2, ended.text
-    assert says(ended.err, "cli.build_ctesttestfile_cmake_is")
+    assert says(ctest("--test-dir", "build").expect(2).err, "cli.build_ctesttestfile_cmake_is")
 
 
 def test_a_label_that_names_a_simulation(ctest: Shell, tmp_path: Path) -> None:
     configured(tmp_path, {"odd": "true"}, odd="LABELS requires_hardware_a5sim")
-    ended = ctest()
-    assert ended.status == 2
-    assert says(ended.err, "cli.the_labels_of_test")
+    assert says(ctest().expect(2).err, "cli.the_labels_of_test")
 
 
 def test_no_cmake(ctest: Shell, tmp_path: Path) -> None:
-    ended = ctest(env={"PATH": str(tmp_path)})
-    assert ended.status == 5
-    assert "install CMake" in ended.err
+    ctest(env={"PATH": str(tmp_path)}).expect(5, err="install CMake")
 
 
 def test_a_ctest_that_dies_is_no_pass(ctest: Shell, tmp_path: Path) -> None:
@@ -236,9 +218,7 @@ def test_a_ctest_that_dies_is_no_pass(ctest: Shell, tmp_path: Path) -> None:
         f'#!/bin/sh\ncase "$*" in *junit*) echo no memory; exit 9;; esac\nexec {shutil.which("ctest")} "$@"\n'
     )
     wrapper.chmod(0o755)
-    ended = ctest(env={"PATH": f"{wrapper.parent}:{os.environ['PATH']}"})
-    assert ended.status == 3
-    assert says(ended.err, "cli.ctest_ended_with_and")
+    assert says(ctest(env={"PATH": f"{wrapper.parent}:{os.environ['PATH']}"}).expect(3).err, "cli.ctest_ended_with_and")
 
 
 def test_ctrl_c_leaves_no_test_alive(tmp_path: Path) -> None:
@@ -282,24 +262,14 @@ def test_ctest_waits_for_devices_of_another_run(tmp_path: Path) -> None:
 @pytest.mark.heavy
 @pytest.mark.cxx
 @pytest.mark.needs("gtest")
-def test_the_example_and_its_header(ctest: Shell, tmp_path: Path) -> None:
+def test_the_example_and_its_header(ctest: Shell, process: Shell, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     for words in (["-B", "build", "-S", str(EXAMPLE)], ["--build", "build", "-j2"]):
-        done = subprocess.run(
-            ["cmake", *words],
-            cwd=tmp_path,
-            env=user_environment(PATH=path),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        process("cmake", *words, env=user_environment(PATH=path)).expect(0)
     names = ("test_data_type", "test_runtime", "test_copy", "test_ring")
     for platform, passed in (("a2a3sim", names[:1]), ("a2a3", names[1:]), ("a5", names[1:2])):
         assert ctest("--platform", platform, "--device", "4-7").status == 0
-        expected = {name: PASSED if name in passed else SKIPPED for name in names}
-        assert statuses(tmp_path) == expected
-    ring = [str(tmp_path / "build" / "test_ring")]
+        assert statuses(tmp_path) == {name: "passed" if name in passed else "skipped" for name in names}
     groups = "CTEST_RESOURCE_GROUP_"
     of_two = {f"{groups}COUNT": "2", f"{groups}0": "npus", f"{groups}0_NPUS": "id:4,slots:1", f"{groups}1": "npus"}
     for variables, status, said in (
@@ -315,26 +285,21 @@ def test_the_example_and_its_header(ctest: Shell, tmp_path: Path) -> None:
         ({**of_two, f"{groups}1_NPUS": "5"}, 1, "expected id:<id>,slots:<slots>"),
         ({**of_two, f"{groups}COUNT": "-1"}, 1, "COUNT holds '-1'"),
     ):
-        done = subprocess.run(ring, env=variables, capture_output=True, text=True, check=False)
-        assert (done.returncode, said in done.stdout) == (status, True), done.stdout
+        process(tmp_path / "build" / "test_ring", env=variables).expect(status, out=said)
 
 
 def test_command_that_cannot_start_is_no_crash(ctest: Shell, tmp_path: Path) -> None:
     build = configured(tmp_path, {"plain": "true"})
     (build / "CTestTestfile.cmake").write_text('add_test(plain "/etc/passwd")\n')
     assert ctest().status == 1
-    assert (statuses(tmp_path), messages(tmp_path)["plain"][:28]) == (
-        {"plain": "error"},
-        "not run: its command cannot ",
-    )
+    assert statuses(tmp_path) == {"plain": "error"}
+    assert messages(tmp_path)["plain"].startswith("not run: its command cannot ")
 
 
 def test_broken_folder_shows_the_error_of_cmake(ctest: Shell, tmp_path: Path) -> None:
     build = configured(tmp_path, {"plain": "true"})
     (build / "CTestTestfile.cmake").write_text('message(FATAL_ERROR "no tests today")\n')
-    ended = ctest()
-    assert ended.status == 2
-    assert says(ended.err, "cli.ctesttestfile_cmake_message_no")
+    assert says(ctest().expect(2).err, "cli.ctesttestfile_cmake_message_no")
 
 
 def test_a_test_that_is_listed_twice_runs_twice(ctest: Shell, tmp_path: Path) -> None:
@@ -342,7 +307,5 @@ def test_a_test_that_is_listed_twice_runs_twice(ctest: Shell, tmp_path: Path) ->
     line = 'add_test(same "sh" "-c" "echo x >> ran; test $(wc -l < ran) -lt 2")\n'
     (tmp_path / "build" / "CTestTestfile.cmake").write_text(2 * line)
     assert ctest("-j", "1").status == 1
-    assert sorted(each["status"] for each in json.loads((tmp_path / "report.json").read_text())["cases"]) == [
-        "failed",
-        "passed",
-    ]
+    report = json.loads((tmp_path / "report.json").read_text())["cases"]
+    assert sorted(each["status"] for each in report) == ["failed", "passed"]

@@ -4,30 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from texts import says
+from user_shell import Shell, driver_text
 
 from optest.store import read_journal
 
 Write = Callable[[str], Path]
-Shell = Callable[..., Any]  # the fixture `optest`: status, out, err, text
-
-PLUGIN = """
-import colorsys  # of the standard library, though a file here has the same name
-import numpy as np
-from optest.backends import BackendDriver, backend_manager
-
-class Mine(BackendDriver):
-    kind = "mine"
-    name = "mine"
-    chips = ("c1",)
-
-    def run(self, case, inputs):
-        return (np.add(*inputs),)
-
-backend_manager.register(Mine())
-"""
 
 SEEDS = """
 backend: stub
@@ -40,8 +23,7 @@ cases:
 
 
 def test_help_begins_with_what_to_run(optest: Shell) -> None:
-    ended = optest("explain", "--help")
-    assert ended.status == 0
+    ended = optest("explain", "--help").expect(0)
     assert ended.out.index("What to run:") < ended.out.index("Other:")
     assert ended.out.index("Other:") < ended.out.index("Show this message and exit.")
 
@@ -77,26 +59,20 @@ def test_explain_shows_the_origin_of_values(optest: Shell, plan: Write) -> None:
 
 def test_chip_of_plan_belongs_to_its_backend(optest: Shell, plan: Write) -> None:
     path = plan(SEEDS)
-    ended = optest("run", "--plan", path, "--backend", "numpy")
-    assert ended.status == 0, ended.text
-    assert "on numpy:cpu" in ended.out
-    refused = optest("run", "--plan", path, "--backend", "numpy", "--chip", "anything")
-    assert refused.status == 2
+    optest("run", "--plan", path, "--backend", "numpy").expect(0, out="on numpy:cpu")
+    refused = optest("run", "--plan", path, "--backend", "numpy", "--chip", "anything").expect(2)
     assert says(refused.err, "cli.unknown_chip_of_backend")
 
 
 def test_wrong_chip_of_the_plan_is_refused(optest: Shell, plan: Write) -> None:
     path = plan(SEEDS.replace("stub", "ascend").replace("anything", "a100"))
     for backend in ("ascend", "npu"):
-        ended = optest("run", "--plan", path, "--backend", backend)
-        assert ended.status == 2, ended.text
-        assert "a100" in ended.err
+        optest("run", "--plan", path, "--backend", backend).expect(2, err="a100")
 
 
 def test_replay_says_the_seed_of_its_case(optest: Shell, plan: Write) -> None:
     assert optest("run", "--plan", plan(SEEDS)).status == 0
-    ended = optest("replay", "own")
-    assert ended.status == 0, ended.text
+    ended = optest("replay", "own").expect(0)
     assert "seed 99" in ended.out.splitlines()[0]
 
 
@@ -107,60 +83,38 @@ def test_a_run_is_resumed_by_its_name_alone(optest: Shell, plan: Write, tmp_path
     journal = next((tmp_path / ".optest" / "runs").glob("*/journal.jsonl"))
     whole = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(whole[:2]))  # as after kill -9: the start and the first result
-    ended = optest("run", "--resume", "latest")
-    assert ended.status == 0, ended.text
-    assert says(ended.out, "cli.cases_of_plan_yaml")
+    assert says(optest("run", "--resume", "latest").expect(0).out, "cli.cases_of_plan_yaml")
     assert [result.id for result in read_journal(journal).results] == ["own", "the plan's"]
     assert [result.seed for result in read_journal(journal).results] == [99, 7]
-    other = optest("run", "--resume", "latest", "-k", "last")
-    assert other.status == 2
-    assert "the selected cases" in other.err
+    optest("run", "--resume", "latest", "-k", "last").expect(2, err="the selected cases")
 
 
 def test_unknown_case_suggests_the_nearest(optest: Shell, plan: Write) -> None:
     cases = ", ".join(f"{{op: relu, name: case {n}, dtypes: int8, shapes: {{input0: {n}}}}}" for n in range(1, 31))
     plan(f"cases: [{cases}]")
-    ended = optest("explain", "cose 17", "--plan", "plan.yaml")
-    assert ended.status == 2
+    ended = optest("explain", "cose 17", "--plan", "plan.yaml").expect(2)
     assert says(ended.err, "cli.did_you_mean_case")
     assert "optest list cases" in ended.err
     assert "case 3," not in ended.err
     assert optest("run", "--plan", "plan.yaml", "-qq").status == 0
-    replayed = optest("replay", "cose 17")
-    assert replayed.status == 2
+    replayed = optest("replay", "cose 17").expect(2)
     assert says(replayed.err, "cli.did_you_mean_case")
     assert "case 3," not in replayed.err
 
 
-FORGOT = """
-from optest.backends import BackendDriver
-
-class Mine(BackendDriver):
-    kind = "mine"
-    name = "zz"
-
-    def run(self, case, inputs):
-        return inputs
-"""
-
-
 def test_a_backend_that_nobody_registered(optest: Shell, tmp_path: Path) -> None:
-    (tmp_path / "forgot.py").write_text(FORGOT)
+    unregistered, *_ = driver_text("zz", "return inputs").partition("backend_manager.register")
+    (tmp_path / "forgot.py").write_text(unregistered)
     flags = ("run", "--op", "relu", "--dtype", "int8", "--shape", "input0=4", "--backend", "zz")
-    without = optest(*flags)
-    assert without.status == 2
-    assert says(without.err, "cli.optest_plugins_names_the")
-    told = optest(*flags, env={"OPTEST_PLUGINS": "forgot"})
-    assert told.status == 2
-    assert says(told.err, "cli.optest_plugins_is_forgot")
+    assert says(optest(*flags).expect(2).err, "cli.optest_plugins_names_the")
+    assert says(optest(*flags, env={"OPTEST_PLUGINS": "forgot"}).expect(2).err, "cli.optest_plugins_is_forgot")
     near = optest(*flags[:-1], "numpi")
     assert says(near.err, "cli.did_you_mean_numpy_2")
     assert "OPTEST_PLUGINS" not in near.err
 
 
 def test_a_traceback_has_no_lines_that_only_underline(optest: Shell, tmp_path: Path) -> None:
-    raising = PLUGIN.replace("return (np.add(*inputs),)", "return (np.add(*inputs), undefined_name)")
-    (tmp_path / "mine.py").write_text(raising)
+    (tmp_path / "mine.py").write_text(driver_text("mine", "return (np.add(*inputs), undefined_name)"))
     flags = "run --op add --dtype float32 --shape input0=4 --shape input1=4 --backend mine"
     ended = optest(*flags.split(), env={"OPTEST_PLUGINS": "mine"})
     assert "return (np.add(*inputs), undefined_name)" in ended.out

@@ -235,11 +235,8 @@ def changed_fields(rng: random.Random, model: Any) -> bytes:
             setattr(message, field.name, rng.choice((0, -1, 1, 2, 94, 2**31 - 1)))
         elif isinstance(value, (str, bytes)):
             texts = ("", "x", "out", value[:-1])
-            setattr(
-                message,
-                field.name,
-                rng.choice([t.encode() if isinstance(value, bytes) and isinstance(t, str) else t for t in texts]),
-            )
+            chosen = rng.choice([t.encode() if isinstance(value, bytes) and isinstance(t, str) else t for t in texts])
+            setattr(message, field.name, chosen)
         else:
             message.ClearField(field.name)
     return bytes(model.SerializeToString())
@@ -524,11 +521,7 @@ def save_safetensors(path: Path, array: Any) -> None:
 
 def report_words(rng: random.Random) -> list[str]:
     form = rng.choice(list(FORMATS))
-    return (
-        ["report", "journal.jsonl", "--format", form, "-o", "out"]
-        if form != "terminal"
-        else ["report", "journal.jsonl", "-v"]
-    )
+    return ["report", "journal.jsonl", *(["-v"] if form == "terminal" else ["--format", form, "-o", "out"])]
 
 
 _CO = "run --co --plan"
@@ -537,6 +530,7 @@ _TENSOR = "run --plan plan.yaml --isolate none"
 _INSPECT = "ffi inspect libc.so.6 --headers a.h"
 _VALIDATE = "model validate m.onnx --input"
 _ONNX = "onnx onnxruntime"
+_DIFF = "model diff a.safetensors b.safetensors"
 
 
 def onnx_words(rng: random.Random) -> list[str]:
@@ -559,13 +553,7 @@ READERS = {
     "pb": Reader("x.pb", write_input, f"{_VALIDATE} x.pb", changed_pb, 4, _ONNX),
     "input npy": Reader("x.npy", write_input, f"{_VALIDATE} x.npy", changed_npy, 4, _ONNX),
     "input npz": Reader("x.npz", write_input, f"{_VALIDATE} x.npz", changed_archive, 4, _ONNX),
-    "dump": Reader(
-        "a.safetensors",
-        write_dumps,
-        "model diff a.safetensors b.safetensors",
-        changed_safetensors,
-        needs="safetensors",
-    ),
+    "dump": Reader("a.safetensors", write_dumps, _DIFF, changed_safetensors, needs="safetensors"),
     "suite config": Reader("c.yaml", SUITE_CONFIG, f"{_CO} c.yaml", changed_yaml, 15, "torch"),
     "history": Reader("h.sqlite", write_history, "history --keep h.sqlite -v", changed_history, 8),
     "journal": Reader("journal.jsonl", write_run, report_words, changed_journal, 8),

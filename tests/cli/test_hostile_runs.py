@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from texts import says
-from user_shell import Ended, Shell, user_environment
+from user_shell import Ended, Shell, driver_text, user_environment
 
 Write = Callable[[str], Path]
 
@@ -30,47 +30,29 @@ cases:
 """
 
 
-@pytest.mark.parametrize("isolate", ["worker", "case", "none"])
-def test_a_fork_of_the_backend_answers_for_nobody(optest: Shell, plan: Write, isolate: str) -> None:
-    ended = optest("run", "--plan", plan(two("fork")), "--isolate", isolate, env=PLUGIN)
-    assert ended.status == 1, ended.text
-    assert ended.out.count("1 passed, 1 failed") == 1
-
-
-def test_backend_exit_in_process_fails_the_run(optest: Shell, plan: Write) -> None:
-    ended = optest("run", "--plan", plan(two("exit 0", "none")), "--isolate", "none", env=PLUGIN)
-    assert ended.status == 1, ended.text
-    assert "1 passed, 1 crashed" in ended.out
-
-
-@pytest.mark.parametrize("isolate", ["worker", "none"])
-def test_atexit_function_cannot_change_the_exit_status(optest: Shell, plan: Write, isolate: str) -> None:
-    ended = optest("run", "--plan", plan(two("exits 0 in the end")), "--isolate", isolate, env=PLUGIN)
-    assert ended.status == 1, ended.text
-    assert "2 failed" in ended.out
-
-
-@pytest.mark.parametrize("isolate", ["worker", "none"])
-def test_changed_working_directory_is_restored(optest: Shell, plan: Write, isolate: str, tmp_path: Path) -> None:
-    arguments = ("--isolate", isolate, "--report-path", "report.json")
-    ended = optest("run", "--plan", plan(two("changes directory", "none")), *arguments, env=PLUGIN)
-    assert ended.status == 1, ended.text
-    assert "1 passed, 1 failed" in ended.out
-    assert "1 STATE" in ended.out
+@pytest.mark.parametrize(
+    ("fault", "second", "isolate", "told"),
+    [
+        *(("fork", "zeros", each, "1 passed, 1 failed") for each in ("worker", "case", "none")),
+        ("exit 0", "none", "none", "1 passed, 1 crashed"),
+        *(("exits 0 in the end", "zeros", each, "2 failed") for each in ("worker", "none")),
+        *(("changes directory", "none", each, "1 passed, 1 failed") for each in ("worker", "none")),
+        ("kills its guard", "none", "auto", "1 passed, 1 crashed"),
+    ],
+)
+def test_hostile_backend_fails_only_its_cases(
+    optest: Shell, plan: Write, tmp_path: Path, fault: str, second: str, isolate: str, told: str
+) -> None:
+    words = ("run", "--plan", plan(two(fault, second)), "--isolate", isolate, "--report-path", "report.json")
+    out = optest(*words, env=PLUGIN).expect(1, out=told).out
+    assert (out.count(told), "1 STATE" in out) == (1, fault == "changes directory")
     assert (tmp_path / "report.json").exists()
 
 
 @pytest.mark.parametrize("isolate", ["worker", "none"])
 def test_deleted_journal_fails_the_run(optest: Shell, plan: Write, isolate: str) -> None:
-    ended = optest("run", "--plan", plan(two("removes the run", "none")), "--isolate", isolate, env=PLUGIN)
-    assert ended.status == 3, ended.text
+    ended = optest("run", "--plan", plan(two("removes the run", "none")), "--isolate", isolate, env=PLUGIN).expect(3)
     assert says(ended.err, "cli.deleted_while_the_run")
-
-
-def test_killed_guard_fails_only_its_case(optest: Shell, plan: Write) -> None:
-    ended = optest("run", "--plan", plan(two("kills its guard", "none")), env=PLUGIN)
-    assert ended.status == 1, ended.text
-    assert "1 passed, 1 crashed" in ended.out
 
 
 @pytest.mark.heavy
@@ -97,9 +79,7 @@ cases:
   - {op: relu, dtypes: float32, shapes: {input0: 6x5}, name: second}
 """
 FILES = {
-    "mine.py": "import kernels\nfrom optest.backends import BackendDriver, backend_manager\n\n\n"
-    "class Mine(BackendDriver):\n    name = kind = 'mine'\n\n    def run(self, case, inputs):\n"
-    "        return [kernels.relu(inputs[0])]\n\n\nbackend_manager.register(Mine())\n",
+    "mine.py": driver_text("mine", "return [kernels.relu(inputs[0])]", "import kernels"),
     "kernels.py": "import parts.inside\n\n\ndef relu(x):\n    return x * (x > 0)\n",
     "parts/inside.py": "",
     "truth.py": "def relu(inputs, attributes):\n    return [inputs[0] * (inputs[0] > 0)]\n",
@@ -125,26 +105,10 @@ def test_resume_refuses_changed_code(optest: Shell, plan: Write, tmp_path: Path,
     assert optest("run", "--plan", path, env=mine).status == 0
     if edited is not None:
         (tmp_path / edited).write_text(FILES[edited] + "# another time\n")
-    ended = optest("run", "--plan", path, "--resume", "latest", env=mine)
-    assert ended.status == (0 if edited is None else 2), ended.text
+    ended = optest("run", "--plan", path, "--resume", "latest", env=mine).expect(0 if edited is None else 2)
     if edited is not None:
         assert edited.removesuffix(".py").replace("/", ".") in ended.err
         assert "has changed" in ended.err
-
-
-MINE = """\
-import numpy as np
-from optest.backends import BackendDriver, backend_manager
-
-class Mine(BackendDriver):
-    name = kind = "mine"
-
-    def run(self, case, inputs):
-        import colorsys
-        return [np.maximum(inputs[0], 0)]
-
-backend_manager.register(Mine())
-"""
 
 
 @pytest.mark.parametrize("start", [["-m", "optest"], [str(Path(sys.executable).with_name("optest"))]])
@@ -152,7 +116,7 @@ backend_manager.register(Mine())
 def test_files_here_do_not_shadow_modules(process: Shell, tmp_path: Path, start: list[str], isolate: str) -> None:
     for name in ("json", "statistics", "numpy", "ml_dtypes", "runpy", "colorsys"):
         (tmp_path / f"{name}.py").write_text("import os\nopen('loaded', 'w').close()\nos._exit(9)\n")
-    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "mine.py").write_text(driver_text("mine", "import colorsys\nreturn [np.maximum(inputs[0], 0)]"))
     words = ["run", "--op", "relu", "--shape", "input0=4", "--backend", "mine", "--isolate", isolate]
     ended = process(sys.executable, *start, *words, env=user_environment(OPTEST_PLUGINS="mine"))
     assert not (tmp_path / "loaded").exists()
@@ -172,8 +136,7 @@ def test_a_closed_stream_changes_nothing(process: Shell, tmp_path: Path, stream:
 def test_a_removed_folder_is_no_verdict(process: Shell, tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     words = ["-m", "optest", "run", "--op", "relu", "--shape", "input0=4"]
-    ended = process("bash", "-c", 'cd gone && rmdir ../gone && exec "$@"', "bash", sys.executable, *words)
-    assert ended.status == 2, ended.err
+    ended = process("bash", "-c", 'cd gone && rmdir ../gone && exec "$@"', "bash", sys.executable, *words).expect(2)
     assert ended.err.startswith("optest: the working directory")
 
 
@@ -187,25 +150,20 @@ def test_a_full_standard_output_is_reported(process: Shell, words: tuple[str, ..
     assert "Traceback" not in ended.err
 
 
+ENDS_LATER = """
+if os.path.exists("loaded"):
+    os.write(2, b"KeyError: no such device\\n")
+    {ending}
+open("loaded", "w").close()
+"""
+
+
 @pytest.mark.parametrize("ending", ["os._exit(1)", "os._exit(0)", "os.kill(os.getpid(), 9)"])
 def test_unloadable_backend_ends_the_run(optest: Shell, tmp_path: Path, ending: str) -> None:
-    (tmp_path / "unloadable.py").write_text(
-        "import os, sys\n"
-        "import numpy as np\n"
-        "from optest.backends import BackendDriver, backend_manager\n"
-        "class Unloadable(BackendDriver):\n"
-        "    name = kind = 'unloadable'\n"
-        "    def run(self, case, inputs):\n"
-        "        return [np.maximum(inputs[0], 0)]\n"
-        "if os.path.exists('loaded'):\n"
-        "    print('KeyError: no such device', file=sys.stderr, flush=True)\n"
-        f"    {ending}\n"
-        "open('loaded', 'w').close()\n"
-        "backend_manager.register(Unloadable())\n"
-    )
+    text = driver_text("unloadable", "return [np.maximum(inputs[0], 0)]", ENDS_LATER.format(ending=ending))
+    (tmp_path / "unloadable.py").write_text(text)
     env = {"OPTEST_PLUGINS": "unloadable", "PYTHONPATH": str(tmp_path)}
-    ended = optest("check", "--backend", "unloadable", "--op", "relu", "-j", "2", env=env)
-    assert ended.status == 2, ended.text
+    ended = optest("check", "--backend", "unloadable", "--op", "relu", "-j", "2", env=env).expect(2)
     assert ended.err.count("KeyError: no such device") == 1
     assert "gdb" not in ended.text
 
@@ -223,8 +181,7 @@ def test_a_second_edit_within_one_second_is_run(optest: Shell, tmp_path: Path, n
     for term, status in ((0, 0), (1, 1), (0, 0)):
         file.write_text("from . import __name__\n" * named.startswith("inside") + _EDITED.format(term=term))
         os.utime(file, (1e9, 1e9))
-        ended = optest(*_RUN, "--dtype", "float32", "--function", f"relu={named}", "--isolate", isolation)
-        assert ended.status == status, ended.text
+        optest(*_RUN, "--dtype", "float32", "--function", f"relu={named}", "--isolate", isolation).expect(status)
 
 
 _EDITED = "import numpy as np\ndef relu(x):\n    return np.maximum(x, 0) + np.float32({term})\n"
@@ -248,21 +205,10 @@ def relu(x):
         {attack}
     return np.maximum(x, 0)
 """
-_PLUGIN = """
-import beside
-import parts.inside
-from optest.backends import BackendDriver, backend_manager
-class Mine(BackendDriver):
-    name = kind = "mine"
-    def run(self, case, inputs):
-        return [inputs[0] * (inputs[0] > 0)]
-def register():
-    backend_manager.register(Mine(), replace=True)
-"""
 _FILES = {
     "pyproject.toml": '[project]\nname = "kernels"\n[tool.optest]\nplugins = ["mine"]\nexpectations = ["known.yaml"]\n',
     "known.yaml": "version: 1\nexpected: []\n",
-    "mine.py": _PLUGIN,
+    "mine.py": driver_text("mine", "return [inputs[0] * (inputs[0] > 0)]", "import beside\nimport parts.inside"),
     "beside.py": "",
     "parts/inside.py": "",
 }
@@ -305,10 +251,7 @@ def test_configuration_that_a_kernel_changed_is_refused(optest: Shell, tmp_path:
     assert ended.status in (0, 2), ended.err  # this run, too, reads its configuration again
     assert file in ended.err, "it is named at once"
     for command in (_RUN, ("list", "operators"), ("check", "--op", "relu", "--set", "ordinary")):
-        refused = optest(*command)
-        assert refused.status == 2, refused.text
-        assert file in refused.err
-        assert "--accept-config" in refused.err
+        optest(*command).expect(2, err=(file, "--accept-config"))
 
 
 @pytest.mark.parametrize("file", ["mine.py", "parts/inside.py", "beside/__init__.py"])
@@ -328,9 +271,7 @@ def test_a_change_from_a_worker_is_accepted_once(optest: Shell, tmp_path: Path, 
     write = "open('optest.toml', 'w').write('seed = 7')"
     assert "optest.toml was created" in attacked(optest, tmp_path, write, *options).err
     assert optest(*_RUN).status == 2
-    accepted = optest(*_RUN, "--accept-config")
-    assert accepted.status == 0
-    assert "seed 7" in accepted.out
+    optest(*_RUN, "--accept-config").expect(0, out="seed 7")
     assert optest(*_RUN).status == 0
     attacked(optest, tmp_path, write.replace("7", "8"), *options)
     assert optest(*_RUN).status == 2
@@ -356,8 +297,7 @@ def test_a_change_by_a_model_is_refused(optest: Shell, tmp_path: Path, command: 
     words = {"run": [], "bench": ["--no-baseline", "--bench-time", "0.01"], "validate": ["--backend", "torch"]}[command]
     ended = optest("model", command, "m.py:make", *words)
     assert ended.err.count("optest.toml was created") == 1, ended.text
-    refused = optest("model", "run", "m.py:make")
-    assert (refused.status, "optest.toml was created" in refused.err) == (2, True), refused.text
+    optest("model", "run", "m.py:make").expect(2, err="optest.toml was created")
     assert optest(*_RUN).status == 2
 
 
@@ -365,9 +305,7 @@ def test_change_before_a_killed_run_is_detected(optest: Shell, tmp_path: Path) -
     (tmp_path / ".optest").mkdir()
     attack = "open('optest.toml', 'w').write('plugins = []'); os.kill(os.getpid(), signal.SIGKILL)"
     assert attacked(optest, tmp_path, attack).status not in (0, 1)
-    refused = optest(*_RUN)
-    assert refused.status == 2
-    assert "optest.toml was created" in refused.err
+    optest(*_RUN).expect(2, err="optest.toml was created")
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from user_shell import Shell
+from user_shell import Ended, Shell
 
 pytestmark = pytest.mark.slow
-
-Write = Callable[[str], Path]
 
 PLUGIN = """\
 import os, signal, time
@@ -51,32 +49,26 @@ backend_manager.register(Mine())
 PLAN = "cases:\n  - {op: add, dtypes: float32, shapes: {input0: 3, input1: 3}, name: only}\n"
 
 
-def run(optest: Shell, plan: Write, tmp_path: Path, where: str, *more: str) -> tuple[int, str]:
+@pytest.fixture
+def run(optest: Shell, plan: Callable[[str], Path], tmp_path: Path) -> Callable[..., Ended]:
+    """Run the plan, or these words, with a backend that is interrupted there."""
     (tmp_path / "mine.py").write_text(PLUGIN)
-    variables = {"OPTEST_PLUGINS": "mine", "WHERE": where}
-    ended = optest("run", "--plan", plan(PLAN), "--backend", "mine", "--isolate", "none", *more, env=variables)
-    return ended.status, ended.text
+    of_plan = ("run", "--plan", str(plan(PLAN)), "--backend", "mine")
+
+    def call(where: str, *words: str) -> Ended:
+        variables = {"OPTEST_PLUGINS": "mine", "WHERE": where}
+        return optest(*(words or of_plan), "--isolate", "none", env=variables)
+
+    return call
 
 
 @pytest.mark.parametrize("where", ["unsupported", "run", "checks", "swallowed"])
-def test_ctrl_c_ends_the_run_wherever_it_strikes(optest: Shell, plan: Write, tmp_path: Path, where: str) -> None:
-    status, text = run(optest, plan, tmp_path, where)
-    assert status == 130, text
-    assert "interrupted" in text
+def test_ctrl_c_ends_the_run_wherever_it_strikes(run: Callable[..., Ended], where: str) -> None:
+    text = run(where).expect(130, text="interrupted").text
     assert "RAISED" not in text
     assert "1 passed" not in text
 
 
-def test_ctrl_c_ends_a_run_that_keeps_tensors(optest: Shell, plan: Write, tmp_path: Path) -> None:
-    run(optest, plan, tmp_path, "own")
-    (tmp_path / "mine.py").write_text(PLUGIN)
-    ended = optest(
-        "replay", "only", "--save", "saved", "--isolate", "none", env={"OPTEST_PLUGINS": "mine", "WHERE": "run"}
-    )
-    assert ended.status == 130, ended.text
-
-
-def test_raised_keyboard_interrupt_fails_the_case(optest: Shell, plan: Write, tmp_path: Path) -> None:
-    status, text = run(optest, plan, tmp_path, "own")
-    assert status == 1, text
-    assert "KeyboardInterrupt: mine" in text
+def test_raised_keyboard_interrupt_fails_the_case(run: Callable[..., Ended]) -> None:
+    run("own").expect(1, text="KeyboardInterrupt: mine")
+    run("run", "replay", "only", "--save", "saved").expect(130)

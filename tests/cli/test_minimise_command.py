@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from texts import says
-from user_shell import Ended, Shell
+from user_shell import Ended, Shell, driver_text
 
 from optest.api.minimising import smallest_line
 from optest.core.interruption import Interruption
@@ -142,8 +142,7 @@ def test_what_is_left_is_a_plan_that_fails(minimised: Callable[..., Ended], opte
     assert "plan: small.yaml" in ended.out
     text = (tmp_path / "small.yaml").read_text()
     assert '{"shape": [2], "strides": [2], "offset": 0}' in text
-    again = optest("run", "--plan", "small.yaml", env={"OPTEST_ISOLATE": "none"})
-    assert (again.status, "1 failed" in again.out) == (1, True)
+    optest("run", "--plan", "small.yaml", env={"OPTEST_ISOLATE": "none"}).expect(1, out="1 failed")
 
 
 @pytest.mark.heavy
@@ -155,36 +154,17 @@ def test_minimise_skips_runs_of_minimise(minimised: Callable[..., Ended], optest
 
 
 def test_what_does_not_fail(minimised: Callable[..., Ended], optest: Shell, tmp_path: Path) -> None:
-    ended = minimised("right", "shapes: {input0: 4}, name: well", "well")
-    assert (ended.status, "well did not fail: it passed" in ended.err) == (2, True)
+    minimised("right", "shapes: {input0: 4}, name: well", "well").expect(2, err="well did not fail: it passed")
     minimised("lost_nan", "shapes: {input0: 4}, generator: special, name: bad")
     (tmp_path / "kernels.py").write_text(
         KERNELS.replace("def lost_nan", "def no_longer").replace("def right", "def lost_nan")
     )
-    ended = optest("minimise", "bad", env={"OPTEST_ISOLATE": "none"})
-    assert (ended.status, "does not fail this time: it passed" in ended.err) == (2, True)
-
-
-PLUGIN = """
-import numpy as np
-
-from optest.backends import BackendDriver, backend_manager
-
-
-class TakesAll(BackendDriver):
-    kind = name = "takes-all"
-
-    def run(self, case, inputs):
-        return [np.zeros((1, 1), np.float32)]
-
-
-backend_manager.register(TakesAll())
-"""
+    optest("minimise", "bad", env={"OPTEST_ISOLATE": "none"}).expect(2, err="does not fail this time: it passed")
 
 
 @pytest.mark.heavy
 def test_a_refusal_stays_one(optest: Shell, plan: Callable[[str], Path], tmp_path: Path) -> None:
-    (tmp_path / "takes_all.py").write_text(PLUGIN)
+    (tmp_path / "takes_all.py").write_text(driver_text("takes-all", "return [np.zeros((1, 1), np.float32)]"))
     env = {"OPTEST_PLUGINS": "takes_all"}
     plan("cases:\n  - {op: add, shapes: {input0: 4x6, input1: 5x6}, expects_error: {type: Exception}}\n")
     optest("run", "--plan", "plan.yaml", "--backend", "takes-all", "-qq", env=env)
@@ -206,8 +186,7 @@ def test_shrink_is_told_below_the_failure(optest: Shell, tmp_path: Path, command
     block = next(each for each in ended.out.split("\n\n") if each.startswith("FAILED"))
     smallest = block.splitlines()[-1].removeprefix("  smallest: ")
     assert "--shape input0=257 --generator ones" in smallest, ended.text
-    again = optest(*shlex.split(smallest)[1:])
-    assert (again.status, "relu[float32](257)" in again.out) == (1, True)
+    optest(*shlex.split(smallest)[1:]).expect(1, out="relu[float32](257)")
     assert len(list((tmp_path / ".optest/runs").iterdir())) == 2
 
 

@@ -18,6 +18,7 @@ from texts import says
 from user_shell import Shell
 
 TOY = {"OPTEST_PLUGINS": "toy_optimizer"}
+NOT_NEGATIVE = "expected a finite number of 0 or more"
 
 
 def other_axis(model: Any) -> None:
@@ -32,19 +33,15 @@ def by_erf(model: Any) -> None:
 @pytest.mark.torch
 def test_a_model_of_torch_is_validated_and_traced(optest: Shell, tmp_path: Path) -> None:
     some = ("gpt2", "--preset", "balanced", "--config", "n_layer=1")
-    ended = optest("model", "validate", *some)
-    assert (ended.status, "2 passed" in ended.out) == (0, True), ended.text
-    assert "float32, threads: " in ended.out
+    optest("model", "validate", *some).expect(0, out=("2 passed", "float32, threads: "))
     (file,) = tmp_path.glob(".optest/models/gpt2-*/model.onnx")
     inputs = file.with_name("inputs.safetensors")
     for mode in ("isolated", "accumulated"):
-        ended = optest("model", "trace", file, "--input", inputs, "--mode", mode)
-        assert (ended.status, " passed in " in ended.out) == (0, True), ended.text
+        optest("model", "trace", file, "--input", inputs, "--mode", mode).expect(0, out=" passed in ")
     model = onnx.load(file)
     next(each for each in model.graph.node if each.op_type == "Gelu").attribute[0].s = b"none"
     onnx.save(model, tmp_path / "faulty.onnx")
-    ended = optest("model", "trace", file, "--input", inputs, "--optimized", "faulty.onnx")
-    assert ended.status == 1
+    ended = optest("model", "trace", file, "--input", inputs, "--optimized", "faulty.onnx").expect(1)
     (line,) = [each for each in ended.out.splitlines() if each.startswith("first mismatch: ")]
     assert "model/gelu (Gelu, transformer.h.0.mlp" in line
     assert line.endswith("; 1 of 32 values fail")
@@ -56,8 +53,7 @@ def test_trace_names_the_faulty_node(optest: Shell, tmp_path: Path) -> None:
     trace = ("model", "trace", "m.onnx", "--optimized", "o.onnx")
     of_the_reference = ("--backend", "onnx-reference")  # which has no variants
     for more, count in (("isolated",), 1), (("accumulated",), 3), (("isolated", *of_the_reference), 1):
-        ended = optest(*trace, "--mode", *more)
-        assert (ended.status, f"first mismatch: m/gelu (Gelu); {count} of 6 values fail" in ended.out) == (1, True)
+        optest(*trace, "--mode", *more).expect(1, out=f"first mismatch: m/gelu (Gelu); {count} of 6 values fail")
     ended = optest(*trace, *of_the_reference, "--variant", "basic")
     assert says(ended.text, "cli.onnx_reference_has_no")
 
@@ -73,12 +69,11 @@ def test_nothing_behind_the_first_mismatch_is_computed(optest: Shell, tmp_path: 
     written(tmp_path / "o.onnx", early)
     some = ("--backend", "toy_optimizer", "--optimized", "o.onnx", "--mode", mode)
     ended = optest("model", "trace", "m.onnx", *some, "--stop-on-first-mismatch", env=TOY)
-    assert (ended.status, "first mismatch: m/gelu" in ended.out) == (1, True), ended.text
+    ended.expect(1, out="first mismatch: m/gelu")
     log = tmp_path / "nodes.log"
     assert [*dict.fromkeys(log.read_text().split())] == [*VALUES[:4]]
     log.unlink()
-    ended = optest("model", "trace", "m.onnx", *some, env=TOY)
-    assert ended.status == 1
+    optest("model", "trace", "m.onnx", *some, env=TOY).expect(1)
     assert [*dict.fromkeys(log.read_text().split())] == [*VALUES]
 
 
@@ -89,14 +84,11 @@ def test_bisect_names_level_pass_and_node(optest: Shell, tmp_path: Path) -> None
     said = ["level: all, of disabled, some, all", "passes: Breaks", "node: out (Softmax)"]
     assert (ended.status, ended.out.splitlines()[:3]) == (1, said), ended.text
     assert ended.out.endswith(f"OPTEST_PLUGINS={TOY['OPTEST_PLUGINS']} optest run --plan bisected/plan.yaml\n")
-    ended = optest("run", "--plan", "bisected/plan.yaml", env=TOY)
-    assert (ended.status, "FAILED  m/out" in ended.out) == (1, True), ended.text
+    optest("run", "--plan", "bisected/plan.yaml", env=TOY).expect(1, out="FAILED  m/out")
     node = onnx.load(tmp_path / "bisected" / "node.onnx")
     assert [each.op_type for each in node.graph.node] == ["Softmax"]
-    ended = optest(*bisect, "--variant", "some", env=TOY)
-    assert (ended.status, "there is nothing to bisect" in ended.out) == (0, True)
-    ended = optest(*bisect, "--exact", env=TOY)
-    assert (ended.status, "passes: Breaks" in ended.out) == (1, True)
+    optest(*bisect, "--variant", "some", env=TOY).expect(0, out="there is nothing to bisect")
+    optest(*bisect, "--exact", env=TOY).expect(1, out="passes: Breaks")
 
 
 def test_broken_optimised_model_blames_the_backend(optest: Shell, tmp_path: Path) -> None:
@@ -134,10 +126,7 @@ def _unknown(model: Any) -> None:
         (("m.onnx", "--backend", "nope"), "unknown backend 'nope'"),
         (("m.onnx", "--backend", "numpy"), "backend numpy runs no whole models"),
         (("m.onnx", "--backend", "torch"), "m.onnx, an ONNX file"),
-        (
-            ("m.onnx", "--variant", "fast"),
-            "backend onnxruntime has no variant fast, expected disabled, basic",
-        ),
+        (("m.onnx", "--variant", "fast"), "backend onnxruntime has no variant fast, expected disabled, basic"),
         (("m.onnx", "--config", "n_layer=2"), "expected an open size of the model: batch"),
         (("m.onnx", "--config", "batch=none"), "--config sets batch=none, expected an integer"),
         (("m.onnx", "--preset", "small"), "m.onnx contains its weights"),
@@ -149,10 +138,7 @@ def _unknown(model: Any) -> None:
         (("m.onnx", "--input", "text.pb"), "text.pb cannot be read"),
         (("m.onnx", "--input", "outside.pb"), "should be stored in "),
         (("m.onnx", "--input", "member.npz"), "member.npz is |S5 [], expected float32"),
-        (
-            ("m.onnx", "--optimized", "renamed.onnx"),
-            "outputs of the optimised model are other_out, expected out",
-        ),
+        (("m.onnx", "--optimized", "renamed.onnx"), "outputs of the optimised model are other_out, expected out"),
         (("m.onnx", "--optimized", "none.onnx"), "there is no file "),
         (("none.onnx",), "there is no file "),
         (("text.onnx",), "text.onnx is not an ONNX model"),
@@ -189,10 +175,9 @@ def test_what_cannot_be_traced_is_said(optest: Shell, tmp_path: Path, words: tup
 def test_what_is_refused_is_not_taken_for_agreement(optest: Shell, tmp_path: Path) -> None:
     written(tmp_path / "nobody.onnx", _of_nobody)
     for backend in ("onnxruntime", "onnx-reference"):
-        ended = optest("model", "bisect", "nobody.onnx", "--backend", backend)
-        assert (ended.status, "nobody" in ended.err) == (5, True), ended.text
+        optest("model", "bisect", "nobody.onnx", "--backend", backend).expect(5, err="nobody")
     ended = optest("model", "validate", "nobody.onnx", "--backend", "onnx-reference")
-    assert (ended.status, "Node type 'Gulp' from domain 'nobody' is unknown" in ended.out) == (5, True), ended.text
+    ended.expect(5, out="Node type 'Gulp' from domain 'nobody' is unknown")
 
 
 BRANCHES = """\
@@ -266,8 +251,7 @@ def test_tracing_a_file_imports_no_framework(process: Shell, tmp_path: Path) -> 
 )
 def test_each_value_of_a_suite_has_a_type(optest: Shell, tmp_path: Path, run: str) -> None:
     (tmp_path / "suite.yaml").write_text(f"runs:\n  - {run}\n")
-    ended = optest("model", "suite", "suite.yaml")
-    assert ended.status == 2, ended.text
+    ended = optest("model", "suite", "suite.yaml").expect(2)
     assert ended.err.startswith("suite.yaml:2 $.runs[0].")
     assert ended.err.endswith("optest: 1 problem; nothing was run\n")
 
@@ -277,17 +261,9 @@ def test_each_value_of_a_suite_has_a_type(optest: Shell, tmp_path: Path, run: st
     [
         (("trace", "m.onnx", "--out", "folder"), "report path folder is a directory, expected a file"),
         (("trace", "m.onnx", "--out", "m.onnx/x"), "report path m.onnx/x cannot be written: "),
-        (
-            ("diff", "w.safetensors", "w.safetensors", "--rtol", "nan"),
-            "--rtol is nan, expected a finite number of 0 or more",
-        ),
-        (
-            ("diff", "w.safetensors", "w.safetensors", "--rtol", "inf"),
-            "--rtol is inf, expected a finite number of 0 or more",
-        ),
-        (
-            ("diff", "w.safetensors", "w.safetensors", "--atol", "-1"),
-            "--atol is -1, expected a finite number of 0 or more",
+        *(
+            (("diff", "w.safetensors", "w.safetensors", f"--{name}", value), f"--{name} is {value}, {NOT_NEGATIVE}")
+            for name, value in (("rtol", "nan"), ("rtol", "inf"), ("atol", "-1"))
         ),
     ],
 )
@@ -295,9 +271,7 @@ def test_an_option_is_refused_before_the_work(optest: Shell, tmp_path: Path, wor
     written(tmp_path / "m.onnx")
     save_file({"w": np.zeros(2, np.float32)}, tmp_path / "w.safetensors")
     (tmp_path / "folder").mkdir()
-    ended = optest("model", *words)
-    assert (ended.status, ended.out) == (2, ""), ended.text
-    assert text in ended.err
+    assert optest("model", *words).expect(2, err=text).out == ""
 
 
 @pytest.mark.parametrize(
@@ -311,6 +285,4 @@ def test_an_option_is_refused_before_the_work(optest: Shell, tmp_path: Path, wor
 def test_a_pipe_is_not_waited_for(optest: Shell, tmp_path: Path, words: tuple[str, ...], text: str) -> None:
     written(tmp_path / "m.onnx")
     os.mkfifo(tmp_path / "pipe.safetensors")
-    ended = optest("model", *words)
-    assert ended.status == 2, ended.text
-    assert text in ended.err
+    optest("model", *words).expect(2, err=text)

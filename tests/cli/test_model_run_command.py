@@ -21,25 +21,19 @@ safetensors_numpy = pytest.importorskip("safetensors.numpy")
 WEIGHT = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
 
+MODEL = f"""
+<ir_version: 8, opset_import: ["" : 17]>
+small (float[batch, 3] x) => (float[batch, 4] logits) <float[3, 4] w = {{{", ".join(map(str, WEIGHT.flat))}}}> {{
+    positive = Relu(x)
+    product = MatMul(positive, w)
+    logits = Softmax(product)
+}}
+"""
+
+
 @pytest.fixture(autouse=True)
-def model(tmp_path: Path) -> Path:
-    """``logits = relu(x) @ w + x0``, whose batch is open."""
-    helper = onnx.helper
-    nodes = [
-        helper.make_node("Relu", ["x"], ["positive"]),
-        helper.make_node("MatMul", ["positive", "w"], ["product"]),
-        helper.make_node("Softmax", ["product"], ["logits"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "small",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 3])],
-        [helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, ["batch", 4])],
-        [onnx.numpy_helper.from_array(WEIGHT, "w")],
-    )
-    path = tmp_path / "small.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+def model(tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "small.onnx")
 
 
 def without_times(text: str) -> str:
@@ -51,8 +45,7 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def test_run_draws_equal_inputs_for_equal_seeds(optest: Shell) -> None:
-    first, again, other = (optest("model", "run", "small.onnx", "--seed", seed) for seed in (0, 0, 1))
-    assert first.status == 0
+    first, again, other = (optest("model", "run", "small.onnx", "--seed", seed).expect(0) for seed in (0, 0, 1))
     assert re.search(r"logits +float32 +1x4", first.out)
     assert "float32, threads" in first.out
     assert without_times(first.out) == without_times(again.out) != without_times(other.out)
@@ -61,10 +54,8 @@ def test_run_draws_equal_inputs_for_equal_seeds(optest: Shell) -> None:
 def test_run_uses_given_inputs_and_prints_top_1(optest: Shell, tmp_path: Path) -> None:
     x = np.array([[0, 0, 1], [-1, 0, 2]], np.float32)
     safetensors_numpy.save_file({"x": x}, tmp_path / "in.safetensors")
-    ended = optest(
-        "model", "run", "small.onnx", "--input", "in.safetensors", "--dump-dir", "d", "--backend", "openvino"
-    )
-    assert ended.status == 0, ended.err
+    words = ("--input", "in.safetensors", "--dump-dir", "d", "--backend", "openvino")
+    ended = optest("model", "run", "small.onnx", *words).expect(0)
     made = tensors(tmp_path / "d/00000/outputs.safetensors")["logits"]
     powers = np.exp(np.maximum(x, 0) @ WEIGHT)
     assert np.allclose(made, powers / powers.sum(axis=-1, keepdims=True), atol=1e-6)
@@ -82,76 +73,59 @@ def test_dump_has_program_and_ordered_values(optest: Shell, tmp_path: Path) -> N
     assert index["outputs_unchanged_by_watching"] is True
     values, inputs = tensors(tmp_path / "d/00000/values.safetensors"), tensors(tmp_path / "d/00000/inputs.safetensors")
     assert np.array_equal(values["positive"], np.maximum(inputs["x"], 0))
-    assert len(onnx.load(tmp_path / "d/model.onnx").graph.node) == len(
-        onnx.load(tmp_path / "d/optimized.onnx").graph.node
-    )
-    again = optest("model", "run", "small.onnx", "--dump-dir", "d")
-    assert again.status == 2, "a dump into another one would mix them"
-
-
-def test_a_dump_of_programs_has_no_execution(optest: Shell, tmp_path: Path) -> None:
-    assert optest("model", "run", "small.onnx", "--dump-dir", "d", "--dump-mode", "compile").status == 0
-    assert sorted(each.name for each in (tmp_path / "d").iterdir()) == ["model.onnx", "optimized.onnx"]
+    one, other = (len(onnx.load(tmp_path / "d" / name).graph.node) for name in ("model.onnx", "optimized.onnx"))
+    assert one == other
+    optest("model", "run", "small.onnx", "--dump-dir", "d").expect(2)  # another one would be mixed with it
+    optest("model", "run", "small.onnx", "--dump-dir", "e", "--dump-mode", "compile").expect(0)
+    assert sorted(each.name for each in (tmp_path / "e").iterdir()) == ["model.onnx", "optimized.onnx"]
 
 
 @pytest.mark.parametrize(("backend", "operators"), [("onnxruntime", ["MatMul", "Softmax"]), ("openvino", ["Softmax"])])
 def test_a_profile_is_the_backends_own(optest: Shell, tmp_path: Path, backend: str, operators: list[str]) -> None:
-    ended = optest("model", "run", "small.onnx", "--backend", backend, "--profile")
-    assert ended.status == 0
+    ended = optest("model", "run", "small.onnx", "--backend", backend, "--profile").expect(0)
     assert all(re.search(rf"^  {each} +1 ", ended.out, re.M) for each in operators)
     if backend == "onnxruntime":
         assert {"ts", "dur", "name"} <= {*json.loads((tmp_path / "profile.json").read_text())[0]}
 
 
 def test_a_backend_without_a_profiler_says_so(optest: Shell) -> None:
-    ended = optest("model", "run", "small.onnx", "--backend", "onnx-reference", "--profile")
-    assert ended.status == 5
-    assert "no profiler" in ended.err
+    optest("model", "run", "small.onnx", "--backend", "onnx-reference", "--profile").expect(5, err="no profiler")
 
 
 def test_comparison_writes_dump_and_profile(optest: Shell, tmp_path: Path) -> None:
     for command in ("validate", "trace"):
-        ended = optest("model", command, "small.onnx", "--dump-dir", command, "--profile")
-        assert ended.status == 0, ended.err
+        ended = optest("model", command, "small.onnx", "--dump-dir", command, "--profile").expect(0)
         assert re.search(r"^  MatMul +1 ", ended.out, re.M)
         place = tmp_path / command / "small"
         assert (place / "profile.json").is_file()
         names = [each["name"] for each in json.loads((place / "00000/index.json").read_text())["values"]]
         assert names == ["positive", "product", "logits"]
-        again = optest("model", command, "small.onnx", "--dump-dir", command)
-        assert again.status == 2, "a dump into another one would mix them"
+        optest("model", command, "small.onnx", "--dump-dir", command).expect(2)
 
 
 def test_suite_writes_a_folder_per_run(optest: Shell, tmp_path: Path) -> None:
     run = "{model: small.onnx, workload: [validate, trace, run]}"
     (tmp_path / "suite.yaml").write_text(f"defaults: {{dump_mode: compile}}\nruns:\n  - {run}\n")
-    ended = optest("model", "suite", "suite.yaml", "--backend", "onnxruntime", "--dump-dir", "d")
-    assert ended.status == 0, ended.err
+    optest("model", "suite", "suite.yaml", "--backend", "onnxruntime", "--dump-dir", "d").expect(0)
     programs = sorted(str(each.parent.relative_to(tmp_path / "d")) for each in tmp_path.glob("d/**/model.onnx"))
     assert programs == ["00-validate/small", "01-trace/small", "02-run"]
 
 
 def test_suite_refuses_unknown_keys_and_values(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "suite.yaml").write_text("runs:\n  - {model: small.onnx, mode: isolted}\n  - {model: a, presett: b}\n")
-    ended = optest("model", "suite", "suite.yaml")
-    assert ended.status == 2
+    ended = optest("model", "suite", "suite.yaml").expect(2)
     assert says(ended.err, "cli.suite_yaml_runs_mode")
     assert "suite.yaml:3 $.runs[1].presett" in ended.err
 
 
 def test_traced_values_are_compared_later(optest: Shell) -> None:
     for name, backend in (("one", "onnxruntime"), ("other", "onnx-reference")):
-        ended = optest("model", "trace", "small.onnx", "--backend", backend, "--out", name)
-        assert ended.status == 0, ended.err
+        ended = optest("model", "trace", "small.onnx", "--backend", backend, "--out", name).expect(0)
         assert says(ended.out, "cli.values_of_one_run", name=name)
         assert "PASSED" not in ended.out
-    same = optest("model", "diff", "one", "other", "--atol", "1e-6")
-    assert same.status == 0
-    assert "3 values compared" in same.out
+    optest("model", "diff", "one", "other", "--atol", "1e-6").expect(0, out="3 values compared")
     optest("model", "trace", "small.onnx", "--seed", 1, "--out", "third")
-    different = optest("model", "diff", "one", "third")
-    assert different.status == 1
-    assert "first: positive (Relu)" in different.out
+    optest("model", "diff", "one", "third").expect(1, out="first: positive (Relu)")
 
 
 DUMP = {"a": np.ones((2, 2), np.float32), "b": np.array([1, np.nan, np.inf], ml_dtypes.bfloat16), "c": np.arange(3)}
@@ -178,9 +152,7 @@ def test_a_diff_names_what_differs(
     other = {name: value for name, value in {**DUMP, **change}.items() if value is not None}
     for name, dump in (("one", DUMP), ("other", other)):
         safetensors_numpy.save_file(dump, tmp_path / name)
-    ended = optest("model", "diff", "one", "other", *options)
-    assert ended.status == status
-    assert words in ended.out
+    optest("model", "diff", "one", "other", *options).expect(status, out=words)
 
 
 def test_first_difference_follows_execution_order(optest: Shell, tmp_path: Path) -> None:
@@ -189,8 +161,7 @@ def test_first_difference_follows_execution_order(optest: Shell, tmp_path: Path)
     other = tmp_path / "other/00000/values.safetensors"
     values = tensors(other)
     safetensors_numpy.save_file({**values, "logits": values["logits"] + 1, "product": values["product"] + 1}, other)
-    ended = optest("model", "diff", "one/00000/values.safetensors", other)
-    assert ended.status == 1
+    ended = optest("model", "diff", "one/00000/values.safetensors", other).expect(1)
     assert says(ended.out, "cli.equal_not_first_product")
 
 
@@ -216,8 +187,7 @@ def test_different_exports_are_matched_by_producer(optest: Shell, tmp_path: Path
         ("mul_1", "aten.mul.Tensor", rotary.format(8), b),
         ("logits", "aten.add.Tensor", "m.py:10: return z", c),
     )
-    ended = optest("model", "diff", "onnx", "torch", "--common")
-    assert ended.status == 0, ended.out
+    ended = optest("model", "diff", "onnx", "torch", "--common").expect(0)
     assert says(ended.out, "cli.not_compared_of_the")
     assert says(ended.out, "cli.not_compared_of_the_second")
     assert "3 values compared, 3 equal" in ended.out
@@ -228,9 +198,7 @@ def test_wrong_value_is_named_in_both_exports(optest: Shell, tmp_path: Path) -> 
     right, wrong = np.ones(4, np.float32), np.array([1, 1, 5, 1], np.float32)
     write_dump(tmp_path / "onnx", ("add", "Add", "m.py:1: n(x)", right), ("add_1", "Add", "m.py:2: x + y", right))
     write_dump(tmp_path / "torch", ("add", "aten.add.Tensor", "m.py:2: x + y", wrong))
-    ended = optest("model", "diff", "onnx", "torch", "--common")
-    assert ended.status == 1
-    assert says(ended.out, "cli.equal_not_first_add")
+    assert says(optest("model", "diff", "onnx", "torch", "--common").expect(1).out, "cli.equal_not_first_add")
 
 
 def test_a_statement_with_other_steps_is_not_compared(optest: Shell, tmp_path: Path) -> None:
@@ -238,9 +206,7 @@ def test_a_statement_with_other_steps_is_not_compared(optest: Shell, tmp_path: P
     array, line = np.ones(4, np.float32), "m.py:1: return norm(x) * cos"
     write_dump(tmp_path / "onnx", *((f"mul_{each}", "Mul", line, array * each) for each in range(1, 4)))
     write_dump(tmp_path / "torch", *((f"mul_{each}", "aten.mul.Tensor", line, array) for each in range(1, 3)))
-    ended = optest("model", "diff", "onnx", "torch", "--common")
-    assert ended.status == 1
-    assert "nothing was compared" in ended.out
+    optest("model", "diff", "onnx", "torch", "--common").expect(1, out="nothing was compared")
 
 
 def test_dumps_of_one_export_are_matched_by_name(optest: Shell, tmp_path: Path) -> None:
@@ -262,8 +228,7 @@ def test_diff_needs_two_dumps(optest: Shell, tmp_path: Path) -> None:
 @pytest.mark.heavy
 def test_each_combination_of_a_benchmark_is_a_row(optest: Shell) -> None:
     quick = ("--bench-time", "0.001")
-    ended = optest("model", "bench", "small.onnx", "--threads", 1, 2, "--batch", "1,8", *quick, timeout=100)
-    assert ended.status == 0, ended.err
+    ended = optest("model", "bench", "small.onnx", "--threads", 1, 2, "--batch", "1,8", *quick, timeout=100).expect(0)
     rows = re.findall(r"^  onnxruntime:(\w+) +(\d) +(\d) .* items/s", ended.out, re.M)
     assert rows == [(on, t, b) for t in "12" for b in "18" for on in ("disabled", "all")]
     assert "threads: 1;" in ended.out
@@ -303,8 +268,7 @@ def fragile():
 def test_bench_continues_after_a_dead_child(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FRAGILE)
     options = ("--batch", 1, 2, 3, 4, "--threads", "3", "--bench-time", "0.001")
-    ended = optest("model", "bench", "mine.py:fragile", *options, timeout=200)
-    assert ended.status == 1
+    ended = optest("model", "bench", "mine.py:fragile", *options, timeout=200).expect(1)
     assert re.findall(r"^  torch:eager +3 +(\d) +\S+ .*items/s", ended.out, re.M) == ["1", "4"]
     assert re.search(r"batch 2\n.*SIGKILL.*\ndying", ended.err)
     assert re.search(r"batch 3\nOUT_OF_MEMORY", ended.err)
@@ -314,8 +278,7 @@ def test_bench_continues_after_a_dead_child(optest: Shell, tmp_path: Path) -> No
 
 
 def tokens_of(optest: Shell, *options: object) -> str:
-    ended = optest("model", "run", "gpt2", "--prompt", "5 6 7", "--max-tokens", 6, *options)
-    assert ended.status == 0, ended.err
+    ended = optest("model", "run", "gpt2", "--prompt", "5 6 7", "--max-tokens", 6, *options).expect(0)
     return next(line for line in ended.out.splitlines() if line.startswith("ids: "))
 
 
@@ -336,8 +299,7 @@ def named():
 def test_renamed_graph_input_reaches_the_model(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(CALLED_INPUT)
     for command in ("validate", "trace"):
-        ended = optest("model", command, "mine.py:named", "--backend", "torch", "--dump-dir", command)
-        assert ended.status == 0, ended.out + ended.err
+        optest("model", command, "mine.py:named", "--backend", "torch", "--dump-dir", command).expect(0)
         index = json.loads((tmp_path / command / "named/00000/index.json").read_text())
         assert [each["name"] for each in index["values"]] == ["add", "output"]
         assert index["outputs_unchanged_by_watching"] is True
@@ -346,11 +308,9 @@ def test_renamed_graph_input_reaches_the_model(optest: Shell, tmp_path: Path) ->
 @pytest.mark.heavy
 @pytest.mark.torch
 def test_failed_export_is_reported_as_compile(optest: Shell, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        CALLED_INPUT.replace("(input + 1).relu()", "input if input.sum() > 0 else -input")
-    )
-    ended = optest("model", "validate", "mine.py:named", "--backend", "torch")
-    assert ended.status == 1
+    branching = CALLED_INPUT.replace("(input + 1).relu()", "input if input.sum() > 0 else -input")
+    (tmp_path / "mine.py").write_text(branching)
+    ended = optest("model", "validate", "mine.py:named", "--backend", "torch").expect(1)
     assert ended.err.startswith("optest: COMPILE: export failed: mine.py:named")
     assert optest("model", "run", "mine.py:named", "--variant", "aot_eager").status == 0
 
@@ -359,8 +319,7 @@ def test_failed_export_is_reported_as_compile(optest: Shell, tmp_path: Path) -> 
 @pytest.mark.torch
 def test_a_device_that_there_is_not_is_refused(optest: Shell) -> None:
     for command in ("run", "trace"):
-        ended = optest("model", command, "resnet34", "--backend", "torch", "--torch-device", "cdua")
-        assert ended.status == 2
+        ended = optest("model", command, "resnet34", "--backend", "torch", "--torch-device", "cdua").expect(2)
         assert says(ended.err, "cli.unknown_torch_device_cdua")
 
 

@@ -23,13 +23,9 @@ cases:
 
 def test_flags_with_and_without_a_value(optest: Shell, plan: Write, tmp_path: Path) -> None:
     path = plan(SWEEP)
-    ended = optest("run", "--plan", path, "-q", "--durations", 2)
-    assert ended.status == 1, ended.text
-    assert "slowest 2 of 7 cases" in ended.out
+    ended = optest("run", "--plan", path, "-q", "--durations", 2).expect(1, out="slowest 2 of 7 cases")
     assert len(re.findall(r"^ +[0-9.]+ m?s  ", ended.out, re.MULTILINE)) == 2
-    again = optest("run", "--lf", "--retries", 1)
-    assert again.status == 1
-    assert "FAILED  refused" in again.out
+    again = optest("run", "--lf", "--retries", 1).expect(1, out="FAILED  refused")
     assert "passed" not in again.out
     (first, _) = sorted((tmp_path / ".optest" / "runs").glob("2*"))
     listed = optest("list", "--rerun-failed", first.name)
@@ -38,8 +34,7 @@ def test_flags_with_and_without_a_value(optest: Shell, plan: Write, tmp_path: Pa
 
 
 def test_collect_only_runs_nothing(optest: Shell, plan: Write, tmp_path: Path) -> None:
-    ended = optest("run", "--plan", plan(SWEEP), "--co", "-k", "float32 and matmul", "--priority-max", 100)
-    assert ended.status == 0, ended.text
+    ended = optest("run", "--plan", plan(SWEEP), "--co", "-k", "float32 and matmul", "--priority-max", 100).expect(0)
     assert len(ended.out.splitlines()) == 4
     assert not (tmp_path / ".optest").exists()
     assert optest("run", "--plan", tmp_path / "plan.yaml", "--co", "--priority-max", 99).status == 5
@@ -60,11 +55,8 @@ def test_list_operators_accepts_op_and_keyword(optest: Shell) -> None:
     assert [line.split()[0] for line in listed.out.splitlines()] == ["softmax", "causal_softmax"]
     assert optest("list", "operators", "-k", "nonsense").status == 5
     for what, flag in (("operators", "--tag"), ("backends", "--op"), ("fills", "-k")):
-        refused = optest("list", what, flag, "x")
-        assert (refused.status, refused.err) == (
-            2,
-            f"optest: {flag} is not for a list of {what}; drop it, or list cases\n",
-        )
+        told = f"optest: {flag} is not for a list of {what}; drop it, or list cases\n"
+        assert optest("list", what, flag, "x").expect(2).err == told
 
 
 def test_faults_of_included_products_name_file_and_line(optest: Shell, plan: Write, tmp_path: Path) -> None:
@@ -73,8 +65,5 @@ def test_faults_of_included_products_name_file_and_line(optest: Shell, plan: Wri
         "    shapes: {input0: [$m, 3], input1: [4, 4]}\n"
     )
     plan("include: inner.yaml")
-    ended = optest("run", "--plan", "plan.yaml")
-    assert ended.status == 2
-    assert "inner.yaml:7 $.cases[0].product.dtypes[1]: unknown dtype 'int3'" in ended.err
-    assert "inner.yaml:8 $.cases[0].shapes" in ended.err
-    assert "with m=1, dtypes=float16" in ended.err
+    wrong = ("inner.yaml:7 $.cases[0].product.dtypes[1]: unknown dtype 'int3'", "inner.yaml:8 $.cases[0].shapes")
+    optest("run", "--plan", "plan.yaml").expect(2, err=(*wrong, "with m=1, dtypes=float16"))

@@ -58,21 +58,16 @@ def test_globs_and_several(optest: Shell, ran: Path) -> None:
     run = next((ran / ".optest" / "runs").glob("2*")).name
     assert replayed(optest("replay", "bad/*", "--run", run, env=PLUGIN).out) == ["bad/one", "bad/two"]
     assert replayed(optest("replay", "noisy", "1", "--run", run, env=PLUGIN).out) == ["good", "noisy"]
-    ended = optest("replay", "good", "--last", "--run", run, env=PLUGIN)
-    assert ended.status == 2
-    assert says(ended.err, "cli.give_it_or_result")
+    assert says(optest("replay", "good", "--last", "--run", run, env=PLUGIN).expect(2).err, "cli.give_it_or_result")
 
 
 def test_nothing_to_replay(optest: Shell, ran: Path) -> None:
     assert optest("run", "--plan", "plan.yaml", "--case", "good", "-qq", env=PLUGIN).status == 0
-    ended = optest("replay", env=PLUGIN)
-    assert ended.status == 5
-    assert says(ended.err, "cli.nothing_to_replay_no")
+    assert says(optest("replay", env=PLUGIN).expect(5).err, "cli.nothing_to_replay_no")
 
 
 def test_what_was_written_is_said(optest: Shell, ran: Path) -> None:
-    ended = optest("replay", "bad/*", "--save", "kept/here", "--script", env=PLUGIN)
-    assert ended.status == 1
+    ended = optest("replay", "bad/*", "--save", "kept/here", "--script", env=PLUGIN).expect(1)
     tail = [line for line in ended.out.splitlines() if line.startswith(("saved", "script"))]
     one = "(input0, output0.expected, output0.actual, output0.error)"
     two = "(input0, input1, output0.expected, output0.actual, output0.error)"
@@ -106,9 +101,7 @@ def test_script_elsewhere_finds_plug_ins(optest: Shell, process: Shell, ran: Pat
 def test_unusable_folder_is_refused_before_the_run(optest: Shell, ran: Path) -> None:
     (ran / "file").write_text("")
     runs = len(list((ran / ".optest" / "runs").glob("2*")))
-    ended = optest("replay", "noisy", "--save", "file/x", env=PLUGIN)
-    assert ended.status == 2
-    assert "file/x" in ended.err
+    optest("replay", "noisy", "--save", "file/x", env=PLUGIN).expect(2, err="file/x")
     assert len(list((ran / ".optest" / "runs").glob("2*"))) == runs
 
 
@@ -120,7 +113,6 @@ def test_a_replay_has_reports_too(optest: Shell, ran: Path) -> None:
 def test_nothing_is_saved_of_what_is_not_run(optest: Shell, ran: Path) -> None:
     (ran / "plan.yaml").write_text(PLAN.replace("name: noisy,", "name: noisy, skip: not today,"))
     assert optest("run", "--plan", "plan.yaml", "--case", "noisy", "-qq", env=PLUGIN).status == 5
-    ended = optest("replay", "noisy", "--save", "kept", "--script", env=PLUGIN)
-    assert ended.status == 5
+    ended = optest("replay", "noisy", "--save", "kept", "--script", env=PLUGIN).expect(5)
     assert says(ended.out, "cli.nothing_to_save_of")
     assert list((ran / "kept").iterdir()) == []

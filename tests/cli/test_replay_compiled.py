@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -58,12 +57,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_replay_asks_the_compiler_of_its_run(optest: Shell, folder: Path) -> None:
-    ended = optest("run", "--plan", "tiny.yaml", "-k", "tanh", "--compile-backend", "wrong_forward", env=PLUGIN)
-    assert ended.status == 1, ended.text
+    optest("run", "--plan", "tiny.yaml", "-k", "tanh", "--compile-backend", "wrong_forward", env=PLUGIN).expect(1)
     for _ in range(2):  # of a replay, too
         assert optest("replay", "tiny::tanh", env=PLUGIN).status == 1
-    ended = optest("replay", "tiny::tanh", "--compile-backend", "eager", env=PLUGIN)
-    assert ended.status == 0, ended.text
+    optest("replay", "tiny::tanh", "--compile-backend", "eager", env=PLUGIN).expect(0)
 
 
 @pytest.mark.parametrize(
@@ -75,41 +72,31 @@ def test_a_replay_asks_the_compiler_of_its_run(optest: Shell, folder: Path) -> N
     ],
 )
 def test_script_shows_failures_of_compiled_calls_and_gradients(
-    optest: Shell, folder: Path, compiler: str, which: tuple[str, ...], needs_optest: bool
+    optest: Shell, process: Shell, folder: Path, compiler: str, which: tuple[str, ...], needs_optest: bool
 ) -> None:
     words = ("-k", " or ".join(which))
-    ran = optest("run", "--plan", "tiny.yaml", *words, "--compile-backend", compiler, env=PLUGIN)
-    assert ran.status == 1, ran.text
+    optest("run", "--plan", "tiny.yaml", *words, "--compile-backend", compiler, env=PLUGIN).expect(1)
     ended = optest("replay", "--script", "scripts", env=PLUGIN)
     scripts = sorted((folder / "scripts").glob("*.py"))
     assert len(scripts) == len(which), ended.text
     for script in scripts:
-        text = script.read_text()
-        assert ("from optest" in text) is needs_optest
-        done = subprocess.run(
-            [sys.executable, str(script)],
-            env={"PATH": "/usr/bin:/bin"},
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        assert done.returncode == 1, text
-        assert done.stderr.rstrip().endswith("AssertionError"), done.stderr
-        assert ": got " in done.stdout
+        assert ("from optest" in script.read_text()) is needs_optest
+        ended = process(sys.executable, script, env={"PATH": "/usr/bin:/bin"}).expect(1, out=": got ")
+        assert ended.err.rstrip().endswith("AssertionError"), ended.err
 
 
-def test_a_script_compiles_a_call_of_the_catalogue(optest: Shell, folder: Path) -> None:
+@pytest.mark.usefixtures("folder")
+def test_a_script_compiles_a_call_of_the_catalogue(optest: Shell, process: Shell) -> None:
     relu = ("--op", "relu", "--dtype", "float32", "--shape", "input0=64", "--backend", "torch")
     assert optest("run", *relu, "--compile-backend", "wrong_forward", env=PLUGIN).status == 1
     assert optest("replay", "--script", "relu.py", env=PLUGIN).status == 1
-    done = subprocess.run([sys.executable, str(folder / "relu.py")], capture_output=True, text=True, check=False)
-    assert done.stderr.rstrip().endswith("AssertionError"), done.stderr
+    ended = process(sys.executable, "relu.py")
+    assert ended.err.rstrip().endswith("AssertionError"), ended.err
 
 
-def test_script_of_right_gradients_needs_optest_and_passes(optest: Shell, folder: Path) -> None:
+@pytest.mark.usefixtures("folder")
+def test_script_of_right_gradients_needs_optest_and_passes(optest: Shell, process: Shell) -> None:
     assert optest("run", "--plan", "tiny.yaml").status == 0
     ended = optest("replay", "tiny::matmul", "--script", "matmul.py")
     assert "gradients are drawn and differentiated by optest" in ended.out, ended.text
-    done = subprocess.run([sys.executable, str(folder / "matmul.py")], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process(sys.executable, "matmul.py").expect(0)

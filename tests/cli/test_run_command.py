@@ -16,6 +16,7 @@ import pytest
 from texts import says
 from user_shell import Ended, Shell, user_environment
 
+from optest.spec import CaseResult
 from optest.store import read_journal
 
 Write = Callable[[str], Path]
@@ -31,6 +32,10 @@ cases:
 def journal_of(folder: Path) -> Path:
     (path,) = (folder / ".optest" / "runs").glob("*/journal.jsonl")
     return path
+
+
+def results_of(folder: Path) -> tuple[CaseResult, ...]:
+    return read_journal(journal_of(folder)).results
 
 
 def faulty(*faults: str, **keys: object) -> str:
@@ -63,9 +68,7 @@ def test_selection(optest: Shell, plan: Write, arguments: list[str], kept: list[
 
 def test_everything_skipped_is_not_success(optest: Shell, plan: Write) -> None:
     text = "cases:\n  - {op: add, dtypes: float32, shapes: {input0: 4, input1: 4}, skip: broken rig}\n"
-    ended = optest("run", "--plan", plan(text))
-    assert ended.status == 5, ended.text
-    assert "broken rig" in ended.out
+    optest("run", "--plan", plan(text)).expect(5, out="broken rig")
 
 
 @pytest.mark.parametrize(
@@ -93,9 +96,7 @@ def test_everything_skipped_is_not_success(optest: Shell, plan: Write) -> None:
     ],
 )
 def test_bad_requests_are_one_sentence_and_exit_2(optest: Shell, plan: Write, arguments: list[str], said: str) -> None:
-    ended = optest("run", "--plan", plan(THREE), *arguments)
-    assert ended.status == 2, ended.text
-    assert said in ended.err
+    ended = optest("run", "--plan", plan(THREE), *arguments).expect(2, err=said)
     assert "Traceback" not in ended.text
 
 
@@ -126,56 +127,45 @@ def test_a_wrong_variable_is_refused(
     optest: Shell, plan: Write, tmp_path: Path, variables: dict[str, str], said: str
 ) -> None:
     (tmp_path / "broken_plugin.py").write_text("x = 1\ny = undefined_name\n")
-    ended = optest("run", "--plan", plan(THREE), env=variables)
-    assert ended.status == 2
-    assert said in ended.err
+    optest("run", "--plan", plan(THREE), env=variables).expect(2, err=said)
 
 
-def test_faults_in_workers_end_their_case_alone(optest: Shell, plan: Write, tmp_path: Path) -> None:
-    faults = ("none", "segfault", "exit 0", "value", "SystemExit", "none")
-    ended = optest("run", "--plan", plan(faulty(*faults)), env=PLUGIN)
-    assert ended.status == 1, ended.text
-    results = read_journal(journal_of(tmp_path)).results
-    assert [result.reason.value if result.reason else "-" for result in results] == [
-        *("-", "SIGNAL", "EXIT_CODE", "VALUE", "RAISED", "-")
-    ]
+ENDS = {
+    "none": "passed",
+    "value": "failed VALUE",
+    "raise": "error RAISED",
+    "SystemExit": "error RAISED",
+    "segfault": "crashed SIGNAL",
+    "exit 0": "crashed EXIT_CODE",
+    "exit 7": "crashed EXIT_CODE",
+    "sleep": "timeout DEADLINE",
+}
+
+
+@pytest.mark.parametrize(
+    ("faults", "words", "isolation"),
+    [
+        (("none", "segfault", "exit 0", "value", "SystemExit", "none"), (), "worker"),
+        (("segfault", "none", "sleep", "exit 7"), ("--isolate", "case"), "case"),
+        *((("none", "value", "raise"), ("--isolate", each), each) for each in ("none", "worker", "case")),
+        ((*["none"] * 6, "segfault", *["none"] * 6), ("-j", "2"), "worker"),
+    ],
+)
+def test_each_fault_ends_its_own_case(
+    optest: Shell, plan: Write, tmp_path: Path, faults: tuple[str, ...], words: tuple[str, ...], isolation: str
+) -> None:
+    ended = optest("run", "--plan", plan(faulty(*faults, timeout=1)), *words, env=PLUGIN).expect(1)
+    results = sorted(results_of(tmp_path), key=lambda result: int(result.id.split()[0]))
+    ends = [" ".join([each.status.value, *([each.reason.value] if each.reason else [])]) for each in results]
+    assert ends == [ENDS[fault] for fault in faults], ended.text
+    assert {each.isolation for each in results} == {isolation}
     assert "optest run" in ended.out.partition("reproduce: ")[2]
-
-
-@pytest.mark.parametrize("isolate", ["none", "worker", "case"])
-def test_every_isolation_finds_the_same(optest: Shell, plan: Write, tmp_path: Path, isolate: str) -> None:
-    ended = optest("run", "--plan", plan(faulty("none", "value", "raise")), "--isolate", isolate, env=PLUGIN)
-    assert ended.status == 1, ended.text
-    results = read_journal(journal_of(tmp_path)).results
-    assert [(result.status.value, result.isolation) for result in results] == [
-        ("passed", isolate),
-        ("failed", isolate),
-        ("error", isolate),
-    ]
-
-
-def test_crashes_in_fresh_processes(optest: Shell, plan: Write, tmp_path: Path) -> None:
-    text = faulty("segfault", "none", "sleep", "exit 7", timeout=1)
-    ended = optest("run", "--plan", plan(text), "--isolate", "case", env=PLUGIN)
-    assert ended.status == 1, ended.text
-    results = read_journal(journal_of(tmp_path)).results
-    assert [result.reason.value if result.reason else "-" for result in results] == [
-        *("SIGNAL", "-", "DEADLINE", "EXIT_CODE")
-    ]
-
-
-def test_jobs_run_side_by_side(optest: Shell, plan: Write, tmp_path: Path) -> None:
-    ended = optest("run", "--plan", plan(faulty(*["none"] * 6, "segfault", *["none"] * 6)), "-j", "2", env=PLUGIN)
-    assert ended.status == 1, ended.text
-    results = read_journal(journal_of(tmp_path)).results
-    assert sorted(result.status.value for result in results) == ["crashed", *["passed"] * 12]
 
 
 def test_a_retry_that_passes_is_suspect(optest: Shell, plan: Write, tmp_path: Path) -> None:
     text = faulty("fails once").replace('fault: "fails once"', f'fault: "fails once", flag: {tmp_path / "flag"}')
-    ended = optest("run", "--plan", plan(text), "--retries", 2, env=PLUGIN)
-    assert ended.status == 1, ended.text
-    (result,) = read_journal(journal_of(tmp_path)).results
+    optest("run", "--plan", plan(text), "--retries", 2, env=PLUGIN).expect(1)
+    (result,) = results_of(tmp_path)
     assert (result.status.value, result.attempts) == ("suspect", 2)
 
 
@@ -207,11 +197,9 @@ def test_resume_after_kill_9_completes_the_run(optest: Shell, plan: Write, tmp_p
     wait_for_results(tmp_path, 4)
     process.kill()
     process.communicate()
-    ended = optest("run", "--plan", path, "--resume", "latest", env=PLUGIN)
-    assert ended.status == 1, ended.text
-    results = read_journal(journal_of(tmp_path)).results
-    assert len(results) == 8
-    assert len({result.id for result in results}) == 8
+    ended = optest("run", "--plan", path, "--resume", "latest", env=PLUGIN).expect(1)
+    results = results_of(tmp_path)
+    assert len(results) == len({result.id for result in results}) == 8
     assert "7 passed" in ended.out
 
 
@@ -240,9 +228,8 @@ def test_a_full_disk_keeps_the_journal(process: Shell, plan: Write, tmp_path: Pa
     cases = "\n".join(f"  - {{op: add, dtypes: float32, shapes: {{input0: {n}, input1: {n}}}}}" for n in range(1, 60))
     path = plan(f"cases:\n{cases}\n")
     ended = process(sys.executable, "-m", "optest", "run", "--plan", path, preexec_fn=limited_files)
-    assert ended.status == 3, ended.text
-    assert "cannot be written" in ended.err
-    assert 0 < len(read_journal(journal_of(tmp_path)).results) < 59
+    ended.expect(3, err="cannot be written")
+    assert 0 < len(results_of(tmp_path)) < 59
 
 
 def again_line(ended: Ended) -> tuple[list[str], dict[str, str]]:
@@ -261,7 +248,7 @@ def test_the_repro_line_finds_the_same_failure(optest: Shell, plan: Write, tmp_p
     assert variables == {**PLUGIN, "PYTHONPATH": user_environment()["PYTHONPATH"]}
     again = optest(*arguments, "--runs-dir", "again", env=variables)
     assert (first.status, again.status) == (1, 1), first.text + again.text
-    before = read_journal(journal_of(tmp_path)).results[0]
+    before = results_of(tmp_path)[0]
     after = read_journal(next((tmp_path / "again").glob("*/journal.jsonl"))).results[0]
     assert after.key == before.key
     assert after.reason is before.reason
@@ -269,23 +256,21 @@ def test_the_repro_line_finds_the_same_failure(optest: Shell, plan: Write, tmp_p
 
 
 def test_rounds(optest: Shell, plan: Write, tmp_path: Path) -> None:
-    assert optest("run", "--plan", plan(THREE), "--rounds", 3).status == 0
-    assert len(read_journal(journal_of(tmp_path)).results) == 9
+    optest("run", "--plan", plan(THREE), "--rounds", 3).expect(0)
+    assert len(results_of(tmp_path)) == 9
 
 
 @pytest.mark.parametrize("what", ["plan", "report", "journal", "model-cases"])
 def test_schemas_are_json_schemas(optest: Shell, what: str) -> None:
     import jsonschema
 
-    schema = json.loads(optest("schema", what).out)
-    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.Draft202012Validator.check_schema(json.loads(optest("schema", what).out))
 
 
 def test_doctor_and_lists(optest: Shell) -> None:
     doctor = optest("doctor")
-    told = doctor.out
     assert not doctor.err  # neither do frameworks see each other's forks
-    assert all(f"  {package} " in told for package in ("numpy", "pycparser", "safetensors"))
+    assert all(f"  {package} " in doctor.out for package in ("numpy", "pycparser", "safetensors"))
     assert "matmul" in optest("list", "operators").out
     assert "ascend" in optest("list", "backends").out
 
@@ -313,14 +298,11 @@ def test_repro_lines_differ_by_backend_options(optest: Shell, plan: Write, tmp_p
 def test_plug_in_that_exits_is_no_success(optest: Shell, plan: Write, tmp_path: Path, text: str) -> None:
     (tmp_path / "exiting_plugin.py").write_text(text)
     ended = optest("run", "--plan", plan(THREE), env={"OPTEST_PLUGINS": "exiting_plugin"})
-    assert ended.status == 2
-    assert "exiting_plugin.py:2" in ended.err
-    assert "sys.exit(" in ended.err
+    ended.expect(2, err=("exiting_plugin.py:2", "sys.exit("))
 
 
 def test_there_are_no_more_workers_than_cases(optest: Shell, plan: Write, tmp_path: Path) -> None:
-    ended = optest("run", "--plan", plan(THREE), "--jobs", "1000000", timeout=60)
-    assert ended.status == 0, ended.text
+    optest("run", "--plan", plan(THREE), "--jobs", "1000000", timeout=60).expect(0)
     info = read_journal(journal_of(tmp_path)).info
     assert info is not None
     assert info.jobs == 3
@@ -329,9 +311,7 @@ def test_there_are_no_more_workers_than_cases(optest: Shell, plan: Write, tmp_pa
 @pytest.mark.parametrize("key", ["backend", "chip"])
 @pytest.mark.parametrize("value", ['""', '" "', "[]", "3"])
 def test_wrong_backend_name_shows_its_line(optest: Shell, plan: Write, key: str, value: str) -> None:
-    ended = optest("run", "--plan", plan(f"version: 1\n{key}: {value}\n{THREE}"))
-    assert ended.status == 2
-    assert f"plan.yaml:2 $.{key}:" in ended.err
+    optest("run", "--plan", plan(f"version: 1\n{key}: {value}\n{THREE}")).expect(2, err=f"plan.yaml:2 $.{key}:")
 
 
 def test_a_plan_for_scenes_names_no_other_operators(optest: Shell, plan: Write) -> None:

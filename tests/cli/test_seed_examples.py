@@ -63,30 +63,22 @@ def test_a_driver_of_the_users_own(optest: Shell, plan: Write, tmp_path: Path) -
     (tmp_path / "my_plugin.py").write_text(CUDA_PLUGIN)
     path = plan("cases:\n  - {op: relu, dtypes: float32, shapes: {input0: 8x2048}}\n")
     env = {"OPTEST_PLUGINS": "my_plugin"}
-    ended = optest("run", "--plan", path, "--backend", "gpu", "--chip", "a100", "--report", "json", env=env)
-    assert ended.status == 0, ended.text
-    refused = optest("run", "--plan", path, "--backend", "gpu", "--chip", "b100", env=env)
-    assert refused.status == 2
-    assert "a100, h100" in refused.err
+    optest("run", "--plan", path, "--backend", "gpu", "--chip", "a100", "--report", "json", env=env).expect(0)
+    optest("run", "--plan", path, "--backend", "gpu", "--chip", "b100", env=env).expect(2, err="a100, h100")
 
 
 def test_ascend_command_uses_dtypes_of_files(optest: Shell, plan: Write, tmp_path: Path) -> None:
     (tmp_path / "add_custom").mkdir()
     (tmp_path / "add_custom" / "run.sh").write_text(RUN_SH)
     for backend in (["--backend", "npu"], ["--backend", "ascend", "--chip", "Ascend310B"]):
-        ended = optest("run", "--plan", plan(ASCEND), *backend)
-        assert ended.status == 0, ended.text
-        assert "relu[float16](8x2048)" in ended.out
+        optest("run", "--plan", plan(ASCEND), *backend).expect(0, out="relu[float16](8x2048)")
 
 
 def test_failing_command_does_not_pass(optest: Shell, plan: Write, tmp_path: Path) -> None:
     (tmp_path / "add_custom").mkdir()
     (tmp_path / "add_custom" / "run.sh").write_text("echo boom >&2; exit 42\n")
     for chip in ([], ["--chip", "Ascend910B"]):
-        ended = optest("run", "--plan", plan(ASCEND), "--backend", "npu", *chip)
-        assert ended.status == 1, ended.text
-        assert "42" in ended.out
-        assert "boom" in ended.out
+        optest("run", "--plan", plan(ASCEND), "--backend", "npu", *chip).expect(1, out=("42", "boom"))
     assert optest("run", "--plan", plan(ASCEND), "--backend", "npu", "--chip", "bogus").status == 2
 
 
@@ -97,6 +89,4 @@ def test_the_parity_tests_of_the_seed(optest: Shell) -> None:
     listed = optest("list", "--plan", plan)
     names = [line.split()[0] for line in listed.out.splitlines() if line.startswith(("torch_", "smoke_", "api_"))]
     assert len(set(names)) == len(names) == 181
-    ran = optest("run", "--plan", plan, "--backend", "torch", "-q")
-    assert ran.status == 0, ran.text
-    assert "174 passed, 7 skipped" in ran.out
+    optest("run", "--plan", plan, "--backend", "torch", "-q").expect(0, out="174 passed, 7 skipped")

@@ -32,8 +32,7 @@ def ids_of_runs(optest: Shell) -> list[str]:
 
 def test_what_changed_between_runs(optest: Shell, run_all: Callable[..., None]) -> None:
     run_all(GOOD, BAD, BAD)
-    ended = optest("report", "--trend")
-    assert ended.status == 0, ended.text
+    ended = optest("report", "--trend").expect(0)
     assert ended.out.startswith("3 runs, ")
     assert "no changes" in ended.out
     assert says(ended.out, "cli.case_failed_before_too")
@@ -66,8 +65,7 @@ def test_wrong_questions(optest: Shell, run_all: Callable[..., None]) -> None:
     run_all(GOOD)
     assert says(optest("report", "--trend", "latest", "latest").err, "cli.needs_two_runs_at")
     assert says(optest("report", "--trend", "--format", "junit").err, "cli.unknown_format_of_trend")
-    ended = optest("report", "latest", "latest")
-    assert (ended.status, "to compare runs: --trend" in ended.err) == (2, True)
+    optest("report", "latest", "latest").expect(2, err="to compare runs: --trend")
 
 
 def test_diff_is_of_two_runs(optest: Shell, run_all: Callable[..., None]) -> None:
@@ -85,8 +83,7 @@ def test_diff_is_of_two_runs(optest: Shell, run_all: Callable[..., None]) -> Non
 def test_history_says_since_when(optest: Shell, run_all: Callable[..., None], tmp_path: Path) -> None:
     run_all(GOOD, GOOD, BAD)
     ids = ids_of_runs(optest)
-    ended = optest("history", "--keep", "kept.sqlite")
-    assert (ended.status, "2 cases: 1 failing, 0 flaky" in ended.out) == (0, True)
+    ended = optest("history", "--keep", "kept.sqlite").expect(0, out="2 cases: 1 failing, 0 flaky")
     row = next(line.split() for line in ended.out.splitlines() if line.startswith("  a "))
     assert row[:7] == ["a", "numpy:cpu", "(plan.yaml)", "xpassed", ids[2], ids[1], "-"]
     for other in (tmp_path / ".optest").glob("runs/*/journal.jsonl"):

@@ -21,16 +21,12 @@ CHECK = ("check", "--function", "kernels:tanh", "--dtype", "float32", "--set", "
 def test_a_baseline_makes_the_same_check_pass(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "kernels.py").write_text(KERNELS.format(error="4e-7"))
     ended = optest(*CHECK, "--write-expectations", "known.yaml")
-    assert (ended.status, "expectations written; to use: optest check --expectations known.yaml" in ended.out) == (
-        0,
-        True,
-    )
+    ended.expect(0, out="expectations written; to use: optest check --expectations known.yaml")
     lines = yaml.safe_load((tmp_path / "known.yaml").read_text())["expected"]
     assert f"{len(lines)} failed in" in ended.out
     assert all(5 < line["at_most_ulp"] < 9 and line["why"].startswith("VALUE: out: ") for line in lines)
 
-    again = optest(*CHECK, "--expectations", "known.yaml")
-    assert (again.status, f"{len(lines)} expected differences" in again.out) == (0, True)
+    optest(*CHECK, "--expectations", "known.yaml").expect(0, out=f"{len(lines)} expected differences")
     (tmp_path / "kernels.py").write_text(KERNELS.format(error="1.0e-3"))
     worse = optest(*CHECK, "--expectations", "known.yaml")
     assert (worse.status, "expected differences" in worse.out) == (1, False)
@@ -42,8 +38,7 @@ def test_a_baseline_makes_the_same_check_pass(optest: Shell, tmp_path: Path) -> 
 
 def test_what_nothing_excuses_is_not_written(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "kernels.py").write_text("import os\n\ndef tanh(x):\n    os.abort()\n")
-    ended = optest(*CHECK[:-2], "--tier", "smoke", "--write-expectations", "known.yaml")
-    assert (ended.status, "cannot be expected" in ended.out) == (1, True)
+    optest(*CHECK[:-2], "--tier", "smoke", "--write-expectations", "known.yaml").expect(1, out="cannot be expected")
     assert yaml.safe_load((tmp_path / "known.yaml").read_text()) == {"version": 1, "expected": []}
 
 
@@ -52,11 +47,8 @@ def test_what_nothing_excuses_is_not_written(optest: Shell, tmp_path: Path) -> N
 def test_a_few_ulp_are_offered_as_a_line(optest: Shell, tmp_path: Path, error: str, offered: bool) -> None:
     (tmp_path / "kernels.py").write_text(KERNELS.format(error=error))
     ended = optest(*CHECK)
-    offer = [
-        line.partition("add to a file of --expectations: ")[2]
-        for line in ended.out.splitlines()
-        if "to accept it, add to" in line
-    ]
+    lines = [line for line in ended.out.splitlines() if "to accept it, add to" in line]
+    offer = [line.partition("add to a file of --expectations: ")[2] for line in lines]
     assert len(offer) == offered
     if offered:
         (tmp_path / "known.yaml").write_text(f"version: 1\nexpected:\n{offer[0]}\n")

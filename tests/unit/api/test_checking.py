@@ -18,12 +18,15 @@ from texts import refusal, says, says_exactly
 
 from optest.api import bootstrap, cases, check
 from optest.api.baseline import offered_promises
+from optest.api.checking import check as check_given
 from optest.api.checking import check_request, listed, pairs_of_catalogue, write
-from optest.api.earlier_runs import what_failed
-from optest.api.report import Report
+from optest.api.earlier_runs import runs, what_failed
+from optest.api.report import Report, diff, history, trend
+from optest.api.running import run
 from optest.api.second_opinion import with_second_opinion
 from optest.backends import BackendDriver, Capability, Fault, Reason, backend_manager
 from optest.backends.function import FunctionBackend
+from optest.cli import main
 from optest.errors import NothingSelected, PlanError, UnknownName, UsageError
 from optest.operators import operators
 from optest.plan.from_samples import cases_of_samples
@@ -110,6 +113,24 @@ def unsupported_at_last(array: Any) -> Any:
     raise Fault(Reason.UNSUPPORTED, "no kernel")
 
 
+class Judge(Own):
+    """Is wrong, and brings expected values that say otherwise."""
+
+    def golden(self, case: Any) -> Any:
+        return [np.zeros(each.shape, str(each.dtype)) for each in case.outputs] or None
+
+
+class Inferring(Own):
+    """Knows its shapes, or takes all for flat, and computes nothing but what it refuses."""
+
+    def infer_shapes(self, case: Any) -> Any:
+        if self.name == "flat":
+            return [TensorSpec(dtype=case.dtypes[0], shape=(6,))]
+        if not case.inputs[0].spec.rank:
+            raise ValueError("a scalar has no dimensions")
+        return infer([each.spec for each in case.inputs], case.attributes)
+
+
 @pytest.fixture(autouse=True)
 def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """The operator and the backends, for this test alone."""
@@ -121,70 +142,60 @@ def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_kinds", "_lazy"):  # a driver that is loaded in a test has to be loaded again after it
         monkeypatch.setattr(backend_manager, name, dict(getattr(backend_manager, name)))
     operators.register(DOUBLED)
-    backend_manager.register(Own("right", right))
-    backend_manager.register(Own("wrong", wrong_in_float16))
-    backend_manager.register(Own("nothing", right, lambda _: "nothing is done here"))
-    backend_manager.register(
-        Own("no-float16", right, lambda case: "no float16" if "float16" in str(case.dtypes) else None)
-    )
-    backend_manager.register(Own("at-last", unsupported_at_last))
+    for driver in (
+        Own("right", right),
+        Own("wrong", wrong_in_float16),
+        Own("nothing", right, lambda _: "nothing is done here"),
+        Own("no-float16", right, lambda case: "no float16" if "float16" in str(case.dtypes) else None),
+        Own("at-last", unsupported_at_last),
+        Judge("judge", lambda array: array * 0),
+        Inferring("inferring", unsupported_at_last),
+        Inferring("flat", right),
+    ):
+        backend_manager.register(driver)
 
 
-def asked(tmp_path: Path, backend: str, **options: Any) -> tuple[Report, str]:
-    from optest.api.checking import check as check_given
-
+def asked(tmp_path: Path, backend: str | None, **options: Any) -> tuple[Report, str]:
+    """Report and output of a check of ``doubled``; without a backend only with these options."""
     stream = io.StringIO()
-    given = {"op": ("doubled",), "runs_dir": str(tmp_path / "runs"), "backend": backend, "isolate": "none", **options}
+    named = {"op": ("doubled",), "backend": backend} if backend else {}
+    given = {"runs_dir": str(tmp_path / "runs"), "isolate": "none", **named, **options}
     outcome = check_given(given, stream=stream)
     return outcome, stream.getvalue()
 
 
 def statuses(outcome: Report) -> dict[str, Status]:
-    return {result.id.partition("[")[0]: result.status for result in outcome.results}
+    return {result.id.partition("[")[0].removeprefix("doubled/"): result.status for result in outcome.results}
 
 
-class Judge(Own):
-    """Is wrong, and brings expected values that say otherwise."""
-
-    def golden(self, case: Any) -> Any:
-        return [np.zeros(each.shape, str(each.dtype)) for each in case.outputs] or None
-
-
-def test_a_backend_is_not_its_own_judge(tmp_path: Path) -> None:
-    backend_manager.register(Judge("judge", lambda array: array * 0))
-    outcome, text = asked(tmp_path, "judge")
-    found = statuses(outcome)
-    assert found.pop("doubled/refused/1") is Status.PASSED
-    assert set(found.values()) == {Status.SUSPECT}
-    assert outcome.exit_status == 1
-    assert says(text, "api.the_backend_brought_the")
-
-
-def test_a_right_backend_passes(tmp_path: Path) -> None:
-    outcome, text = asked(tmp_path, "right")
-    assert set(statuses(outcome)) == {
-        "doubled/ordinary/1",
-        "doubled/ordinary/2",
-        "doubled/layouts/1",
-        "doubled/refused/1",
-    }
-    assert set(statuses(outcome).values()) == {Status.PASSED}
-    assert outcome.exit_status == 0
-    assert says(text, "api.cases_of_operator_on")
-
-
-class Inferring(Own):
-    """Knows its shapes, and computes nothing but what it refuses."""
-
-    def infer_shapes(self, case: Any) -> Any:
-        if not case.inputs[0].spec.rank:
-            raise ValueError("a scalar has no dimensions")
-        return infer([each.spec for each in case.inputs], case.attributes)
+@pytest.mark.parametrize(
+    ("backend", "exit_status", "not_passed", "printed", "said"),
+    [
+        ("right", 0, {}, "4 passed", "api.cases_of_operator_on"),
+        ("wrong", 1, {"ordinary/2": Status.FAILED}, "failed in ordinary 1", "api.again_optest_run_op"),
+        ("no-float16", 0, {"ordinary/2": Status.SKIPPED}, "3 passed", "api.case_skipped_as_unsupported"),
+        (  # what a backend says of itself proves nothing
+            "judge",
+            1,
+            dict.fromkeys(("ordinary/1", "ordinary/2", "layouts/1"), Status.SUSPECT),
+            "1 passed",
+            "api.the_backend_brought_the",
+        ),
+    ],
+)
+def test_statuses_of_a_check(
+    tmp_path: Path, backend: str, exit_status: int, not_passed: dict[str, Status], printed: str, said: str
+) -> None:
+    outcome, text = asked(tmp_path, backend)
+    names = ("ordinary/1", "ordinary/2", "layouts/1", "refused/1")
+    assert (outcome.exit_status, statuses(outcome)) == (exit_status, dict.fromkeys(names, Status.PASSED) | not_passed)
+    assert printed in text
+    assert says(text, said)
+    assert ("1 × UNSUPPORTED: no float16 (doubled)" in text) == (backend == "no-float16")
 
 
 def test_the_group_without_values(tmp_path: Path) -> None:
     """Calls that differ in layout or size alone are asked once, and no value is computed: it would be wrong."""
-    backend_manager.register(Inferring("inferring", unsupported_at_last))
     outcome, text = asked(tmp_path, "inferring", group="validation")
     assert {each.id.partition("[")[0]: each.verdict.evidence for each in outcome.results} == {
         "doubled/ordinary/1": Evidence.SPECS_COMPARED,
@@ -195,26 +206,20 @@ def test_the_group_without_values(tmp_path: Path) -> None:
     assert says(text, "api.cases_of_operator_on_inferring")
     _, text = asked(tmp_path, "inferring", group="validation", keyword="refused")
     assert says(text, "api.case_of_operator_on")
+    outcome, text = asked(tmp_path, "right", group="validation")  # it has no inference of shapes
+    assert statuses(outcome) == {"refused/1": Status.PASSED}
+    assert says(text, "api.shapes_and_dtypes_not")
 
 
 def test_a_wrong_shape_is_found_again_by_its_line(tmp_path: Path) -> None:
-    driver = Inferring("flat", right)
-    driver.infer_shapes = lambda case: [TensorSpec(dtype=case.dtypes[0], shape=(6,))]  # type: ignore[method-assign]
-    backend_manager.register(driver)
     outcome, text = asked(tmp_path, "flat", group="validation")
-    assert (outcome.exit_status, statuses(outcome)["doubled/ordinary/1"]) == (1, Status.FAILED)
+    assert (outcome.exit_status, statuses(outcome)["ordinary/1"]) == (1, Status.FAILED)
     first = outcome.results[0]
     assert says_exactly(first.verdict.message, "api.out_the_shape_is")
     assert says(text, "api.again_optest_check_backend")
     words = dict(zip(*[iter(shlex.split(first.repro)[2:])] * 2, strict=True))
     outcome, _ = asked(tmp_path, "flat", group="validation", case=(words["--case"],))
     assert [each.id for each in outcome.results] == [first.id]
-
-
-def test_a_backend_without_shape_inference_is_asked_refusals_alone(tmp_path: Path) -> None:
-    outcome, text = asked(tmp_path, "right", group="validation")
-    assert statuses(outcome) == {"doubled/refused/1": Status.PASSED}
-    assert says(text, "api.shapes_and_dtypes_not")
 
 
 def test_what_the_group_cannot_do(tmp_path: Path) -> None:
@@ -235,30 +240,13 @@ def test_a_driver_registered_by_hand_is_asked_here_unless_workers_are_wanted(tmp
         asked(tmp_path, "by-hand", isolate="auto", jobs=2)
 
 
-def test_a_wrong_one_fails(tmp_path: Path) -> None:
-    outcome, text = asked(tmp_path, "wrong")
-    assert statuses(outcome)["doubled/ordinary/2"] is Status.FAILED
-    assert outcome.exit_status == 1
-    assert "failed in ordinary 1" in text
-    assert says(text, "api.again_optest_run_op")
-
-
-def test_gaps_are_no_passes(tmp_path: Path) -> None:
-    outcome, text = asked(tmp_path, "no-float16")
-    assert (outcome.exit_status, statuses(outcome)["doubled/ordinary/2"]) == (0, Status.SKIPPED)
-    assert "3 passed" in text
-    assert says(text, "api.case_skipped_as_unsupported")
-    assert "1 × UNSUPPORTED: no float16 (doubled)" in text
-
-
 @pytest.mark.parametrize("backend", ["nothing", "at-last"])
 def test_nothing_but_gaps_is_not_well(tmp_path: Path, backend: str) -> None:
     """A refused call that a backend does not support shows nothing either."""
     if backend == "at-last":  # it refuses scalars by itself, before it says that it has no kernel
         backend_manager.get(backend).run = lambda case, inputs: unsupported_at_last(inputs)  # type: ignore[method-assign]
     outcome, text = asked(tmp_path, backend)
-    assert set(statuses(outcome).values()) == {Status.SKIPPED}
-    assert outcome.exit_status == 5
+    assert (outcome.exit_status, {*statuses(outcome).values()}) == (5, {Status.SKIPPED})
     assert "no case ran" in text
     assert "nothing passed" in text
 
@@ -299,9 +287,6 @@ def test_unsupported_cases_are_one_result_for_each_reason(backend: str, message:
 
 
 def test_a_damaged_run_hides_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from optest.api.earlier_runs import runs
-    from optest.api.report import diff, history, trend
-
     *_, damaged = [asked(tmp_path, "wrong")[0].directory for _ in range(3)]
     lines = damaged.journal_path.read_bytes().splitlines(keepends=True)
     damaged.journal_path.write_bytes(b"".join([*lines[:2], b"xx\n", *lines[3:]]))
@@ -327,8 +312,6 @@ def test_a_damaged_run_hides_no_other(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_function_in_no_readable_file_is_an_error_of_usage(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from optest.cli import main
-
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.py").mkdir()
     (tmp_path / "absents.py").touch()
@@ -340,24 +323,21 @@ def test_a_function_in_no_readable_file_is_an_error_of_usage(
     assert ("did you mean absents.py" in error) == (name == "absent.py")
 
 
-def test_accepting_what_should_be_refused_is_a_failure(tmp_path: Path) -> None:
+def out_of_memory(array: Any) -> Any:
+    raise Fault(Reason.OUT_OF_MEMORY, "full")
+
+
+@pytest.mark.parametrize(
+    ("of_scalars", "status", "reason"),
+    [(right, Status.FAILED, Reason.NOT_REFUSED), (out_of_memory, Status.ERROR, Reason.OUT_OF_MEMORY)],
+)
+def test_only_a_refusal_is_as_expected(tmp_path: Path, of_scalars: Any, status: Status, reason: Reason) -> None:
     driver = backend_manager.get("right")
-    driver.run = lambda case, inputs: [inputs[0] * 2]  # type: ignore[method-assign]
+    driver.run = lambda case, inputs: [(right if inputs[0].ndim else of_scalars)(inputs[0])]  # type: ignore[method-assign]
     outcome, _ = asked(tmp_path, "right")
     (result,) = [each for each in outcome.results if each.status is not Status.PASSED]
-    assert result.reason is Reason.NOT_REFUSED
-
-
-def test_a_refusal_that_is_a_fault_of_another_kind_is_none(tmp_path: Path) -> None:
-    def run(case: Any, inputs: Any) -> Any:
-        if not inputs[0].ndim:
-            raise Fault(Reason.OUT_OF_MEMORY, "full")
-        return [inputs[0] * 2]
-
-    backend_manager.get("right").run = run  # type: ignore[method-assign]
-    outcome, _ = asked(tmp_path, "right")
-    assert outcome.exit_status == 1
-    assert statuses(outcome)["doubled/refused/1"] is Status.ERROR
+    assert (outcome.exit_status, result.status, result.reason) == (1, status, reason)
+    assert result.id.startswith("doubled/refused/1")
 
 
 @pytest.mark.parametrize(
@@ -450,26 +430,17 @@ def test_what_cannot_be_asked(options: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.torch
-def test_an_option_of_one_backend_names_it() -> None:
+def test_an_option_of_one_backend_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     request = check_request({"op": ("relu",), "case_set": ("ordinary",), "torch_device": "cpu"})
     assert (request.run.driver.name, request.run.settings["backend"]) == ("torch", "torch")
     with refusal(UsageError, "api.no_backend_is_named"):
         check_request({"op": ("relu",), "torch_device": "cpu", "mapping": "infiniop"})
-
-
-@pytest.mark.torch
-def test_options_of_two_backends_name_the_one_that_takes_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    # and options of two backends the one that takes both
     module = ModuleType("kernels_on_a_device")
     vars(module)["relu"] = lambda x: np.maximum(x, 0)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     request = check_request({"function": ("kernels_on_a_device:relu",), "torch_device": "cpu"})
     assert request.run.driver.name == "function"
-
-
-def test_samples_that_cannot_be_made_are_named() -> None:
-    operators.override("doubled", samples=broken_samples)
-    with refusal(UsageError, "api.the_samples_of_doubled"):
-        check_request({"op": ("doubled",), "backend": "right"})
 
 
 def test_an_operator_of_which_nothing_is_known_is_named(tmp_path: Path) -> None:
@@ -478,6 +449,9 @@ def test_an_operator_of_which_nothing_is_known_is_named(tmp_path: Path) -> None:
     assert says(text, "api.no_case_sets_so")
     with refusal(NothingSelected, "api.bare_cannot_be_checked"):
         asked(tmp_path, "right", op=("bare",))
+    operators.override("doubled", samples=broken_samples)
+    with refusal(UsageError, "api.the_samples_of_doubled"):
+        asked(tmp_path, "right")
 
 
 def test_an_operator_without_samples_is_asked_what_its_signature_says(tmp_path: Path) -> None:
@@ -543,43 +517,46 @@ def test_own_operator_is_checked_by_its_signature(tmp_path: Path) -> None:
 LINE = "version: 1\nexpected:\n  - {op: doubled, dtype: float16, reason: VALUE, why: a known slip}\n"
 
 
+def known(tmp_path: Path, text: str = LINE) -> dict[str, tuple[str, ...]]:
+    """The option with a file of these expectations."""
+    path = tmp_path / "known.yaml"
+    path.write_text(text)
+    return {"expectations": (str(path),)}
+
+
 def test_an_expected_failure_is_excused_and_told_apart(tmp_path: Path) -> None:
-    (tmp_path / "known.yaml").write_text(LINE)
-    outcome, text = asked(tmp_path, "wrong", expectations=(str(tmp_path / "known.yaml"),))
-    assert (outcome.exit_status, statuses(outcome)["doubled/ordinary/2"]) == (0, Status.XFAILED)
+    outcome, text = asked(tmp_path, "wrong", **known(tmp_path))
+    assert (outcome.exit_status, statuses(outcome)["ordinary/2"]) == (0, Status.XFAILED)
     assert "3 passed, 1 expected difference" in text
     assert says(text, "api.expectations_line_for_of")
 
 
 def test_a_line_that_excuses_nothing_fails_the_check(tmp_path: Path) -> None:
-    (tmp_path / "known.yaml").write_text(LINE)
-    known = {"expectations": (str(tmp_path / "known.yaml"),)}
-    outcome, text = asked(tmp_path, "right", **known)
+    line = known(tmp_path)
+    outcome, text = asked(tmp_path, "right", **line)
     assert outcome.exit_status == 1
     assert says(text, "api.expected_but_did_not")
     assert "; delete the line" in text
     for narrowed in ({"tier": "smoke"}, {"dtype": "float32"}, {"case_set": ("layouts",)}, {"keyword": "ordinary"}):
-        assert asked(tmp_path, "right", **known, **narrowed)[0].exit_status == 0
-
-
-def test_a_line_with_the_wrong_reason_or_conditions_is_told_so(tmp_path: Path) -> None:
-    known = {"expectations": (str(tmp_path / "known.yaml"),)}
-    (tmp_path / "known.yaml").write_text(LINE.replace("VALUE", "NAN"))
-    assert "doubled float16 NAN (" in (text := asked(tmp_path, "wrong", **known)[1])
-    assert says(text, "api.what_it_covers_went")
-    (tmp_path / "known.yaml").write_text(LINE.replace("why:", "at_most_ulp: 0.001, why:"))
-    assert says(asked(tmp_path, "wrong", **known)[1], "api.what_it_covers_is")
-    (tmp_path / "known.yaml").write_text(LINE.replace("why:", "where: {case_set: ordinery}, why:"))
-    assert says(asked(tmp_path, "wrong", **known)[1], "api.its_conditions_fit_no")
-
-
-def test_a_line_that_excuses_nothing_with_another_seed_is_a_note(tmp_path: Path) -> None:
-    (tmp_path / "known.yaml").write_text(LINE)
-    known = {"expectations": (str(tmp_path / "known.yaml"),)}
-    outcome, text = asked(tmp_path, "right", **known, seed=5)
+        assert asked(tmp_path, "right", **line, **narrowed)[0].exit_status == 0
+    outcome, text = asked(tmp_path, "right", **line, seed=5)
     assert outcome.exit_status == 0
     assert says(text, "api.expected_but_did_not_happen")
-    assert asked(tmp_path, "right", **known, seed=0)[0].exit_status == 1
+    assert asked(tmp_path, "right", **line, seed=0)[0].exit_status == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("VALUE", "NAN", "api.what_it_covers_went"),
+        ("why:", "at_most_ulp: 0.001, why:", "api.what_it_covers_is"),
+        ("why:", "where: {case_set: ordinery}, why:", "api.its_conditions_fit_no"),
+    ],
+)
+def test_unfit_expectation_explains_itself(tmp_path: Path, old: str, new: str, said: str) -> None:
+    _, text = asked(tmp_path, "wrong", **known(tmp_path, LINE.replace(old, new)))
+    assert says(text, said)
+    assert ("doubled float16 NAN (" in text) == (new == "NAN")
 
 
 def mixed_samples() -> Iterator[Sample]:
@@ -590,11 +567,9 @@ def mixed_samples() -> Iterator[Sample]:
 
 def test_a_dtype_asked_for_does_not_ask_in_full_what_it_is_mixed_with(tmp_path: Path) -> None:
     operators.override("doubled", samples=mixed_samples, signature="input, other? -> out", dtype_variants=())
-    (tmp_path / "known.yaml").write_text(LINE)
-    known = {"expectations": (str(tmp_path / "known.yaml"),)}
     assert len(check_request({"op": ("doubled",), "backend": "right", "dtype": "float32"}).run.cases) == 1
-    assert asked(tmp_path, "right", **known, dtype="float32")[0].exit_status == 0
-    assert asked(tmp_path, "right", **known, dtype="float16")[0].exit_status == 1
+    for dtype, status in (("float32", 0), ("float16", 1)):
+        assert asked(tmp_path, "right", **known(tmp_path), dtype=dtype)[0].exit_status == status
 
 
 def test_what_would_be_asked_is_listed() -> None:
@@ -606,12 +581,10 @@ def test_what_would_be_asked_is_listed() -> None:
 
 
 def test_what_would_be_asked_is_written_as_a_plan(tmp_path: Path) -> None:
-    from optest.api import run
-
-    path = tmp_path / "plan.yaml"
+    path = str(tmp_path / "plan.yaml")
     given = {"op": ("doubled",), "backend": "right", "seed": 3}
-    assert "4 cases written" in write(given, str(path))
-    outcome = run(plan=str(path), runs_dir=str(tmp_path / "runs"), quiet=2, isolate="none")
+    assert "4 cases written" in write(given, path)
+    outcome = run({"plan": path, "runs_dir": str(tmp_path / "runs"), "quiet": 2, "isolate": "none"})
     assert outcome.exit_status == 0
     assert [(each.id, each.key) for each in outcome.results] == [
         (each.id, each.key) for each in check_request(given).run.cases
@@ -624,14 +597,6 @@ def test_a_check_can_be_resumed_by_its_name(tmp_path: Path) -> None:
     again = check(resume="latest", runs_dir=str(tmp_path / "runs"), quiet=2, isolate="none")
     assert len(again.results) == 5
     assert again.summary.by_status == {"passed": 4, "failed": 1}
-
-
-def test_a_run_is_no_check(tmp_path: Path) -> None:
-    from optest.api import run
-
-    run(op="add", shape="input0=4", runs_dir=str(tmp_path / "runs"), quiet=2)
-    with refusal(UsageError, "api.is_no_check_go"):
-        check(resume="latest", runs_dir=str(tmp_path / "runs"))
 
 
 def test_pairs_are_counted_by_the_dtype_that_leads() -> None:
@@ -655,58 +620,37 @@ def test_shards_share_out_what_is_asked(tmp_path: Path) -> None:
 
 
 def test_what_failed_is_asked_again(tmp_path: Path) -> None:
-    def again(**options: Any) -> tuple[Report, str]:
-        from optest.api.checking import check as check_given
-
-        stream = io.StringIO()
-        given = {
-            "runs_dir": str(tmp_path / "runs"),
-            "no_color": True,
-            "isolate": "none",
-            "rerun_failed": "latest",
-            **options,
-        }
-        return check_given(given, stream=stream), stream.getvalue()
-
+    again = {"rerun_failed": "latest", "no_color": True}
     first, _ = asked(tmp_path, "wrong", seed=3)
     asked(tmp_path, "right")
     with refusal(NothingSelected, "api.nothing_went_wrong_in"):
-        again()
-    outcome, text = again(backend="wrong", op=("doubled",), seed=3)
+        asked(tmp_path, None, **again)
+    outcome, text = asked(tmp_path, "wrong", **again, seed=3)
     assert ids(outcome) == {"doubled/ordinary/2[float16](5)"}
     assert f"note: re-run of failures of run {first.directory.id} on wrong: 1 case" in text
-    alone, _ = again(rerun_failed=first.directory.id)  # backend, operator and seed as they were
+    alone, _ = asked(tmp_path, None, rerun_failed=first.directory.id)  # backend, operator and seed as they were
     assert [(each.id, each.seed) for each in alone.results] == [("doubled/ordinary/2[float16](5)", 3)]
     with refusal(UsageError, "api.is_check_of_no"):
-        again(backend="no-float16")
+        asked(tmp_path, "no-float16", **again, op=())
 
 
-def test_a_run_is_no_check_and_says_how_it_is_asked_again(tmp_path: Path) -> None:
-    from optest.api.running import run
-
-    made = run(
-        {
-            "op": ("doubled",),
-            "backend": "wrong",
-            "dtype": "float16",
-            "shape": ("input=5",),
-            "runs_dir": str(tmp_path),
-            "isolate": "none",
-            "quiet": 2,
-        }
-    )
+def test_a_run_is_no_check(tmp_path: Path) -> None:
+    runs = {"runs_dir": str(tmp_path)}
+    case = {"op": ("doubled",), "dtype": "float16", "shape": ("input=5",)}
+    made = run({**case, **runs, "backend": "wrong", "isolate": "none", "quiet": 2})
     with pytest.raises(UsageError, match=f"is no check\n  re-run its failures: optest run --lf {made.directory.id}"):
-        check_request({"rerun_failed": made.directory.id, "runs_dir": str(tmp_path)})
+        check_request({"rerun_failed": made.directory.id, **runs})
+    with refusal(UsageError, "api.is_no_check_go"):
+        check(resume="latest", **runs)
 
 
 @pytest.mark.parametrize("part", [{"shard": "1/50"}, {"rerun_failed": "latest"}])
 def test_a_part_of_a_check_holds_no_expectation_to_account(tmp_path: Path, part: dict[str, Any]) -> None:
-    lines = tmp_path / "lines.yaml"
-    lines.write_text("version: 1\nexpected:\n  - {op: doubled, dtype: float32, reason: VALUE, why: it was once so}\n")
+    line = known(tmp_path, LINE.replace("float16", "float32").replace("a known slip", "it was once so"))
     asked(tmp_path, "wrong")
-    _, text = asked(tmp_path, "wrong", expectations=(str(lines),))
+    _, text = asked(tmp_path, "wrong", **line)
     assert says(text, "api.expected_but_did_not_happen_2")
-    _, text = asked(tmp_path, "wrong", expectations=(str(lines),), op=("doubled", "relu"), **part)
+    _, text = asked(tmp_path, "wrong", **line, op=("doubled", "relu"), **part)
     assert "did not occur" not in text
 
 
@@ -715,14 +659,44 @@ class Adds(Own):
 
     def run(self, case: Any, inputs: Any) -> Any:
         one, other = inputs
-        if one.shape != other.shape:
-            raise ValueError(f"shapes differ: {one.shape} and {other.shape}")
-        if one.dtype != other.dtype:
-            raise ValueError(f"dtypes differ: {one.dtype} and {other.dtype}")
+        if (one.shape, one.dtype) != (other.shape, other.dtype):
+            raise ValueError("shapes or dtypes differ")
         one, other = (
             np.lib.stride_tricks.as_strided(each, (each.size,), (each.itemsize,)).reshape(each.shape) for each in inputs
         )
         return [self._how((one + one.dtype.type(case.attributes["alpha"]) * other).astype(one.dtype))]
+
+
+PLAIN = SimpleNamespace(measures=(), details={})
+
+
+def parity_cases(name: str) -> list[Any]:
+    """The cases of an operator that are no refusals."""
+    cases = check_request({"op": (name,), "tier": "parity", "backend": "numpy"}).run.cases
+    return [case for case in cases if case.expects_error is None]
+
+
+def offered(
+    cases: list[Any],
+    fails: Callable[[Any], bool],
+    reason: Callable[[Any], Reason] = lambda _: Reason.RAISED,
+    *,
+    verdict: Any = PLAIN,
+    operator: str | None = None,
+    skips: Callable[[Any], bool] = lambda _: False,
+) -> list[str]:
+    """What is offered to a function of which these cases fail."""
+    results = [
+        SimpleNamespace(
+            id=case.id,
+            operator=operator or case.descriptor.name,
+            status=Status.SKIPPED if skips(case) else Status.FAILED if fails(case) else Status.PASSED,
+            reason=reason(case) if fails(case) else None,
+            verdict=verdict,
+        )
+        for case in cases
+    ]
+    return list(offered_promises(results, {case.id: case for case in cases}, FunctionBackend()))  # type: ignore[arg-type]
 
 
 def test_a_promise_is_offered_where_plain_calls_pass(tmp_path: Path) -> None:
@@ -758,99 +732,60 @@ def test_a_promise_is_offered_where_plain_calls_pass(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 def test_a_promise_is_offered_only_where_nearly_all_that_it_excludes_fails() -> None:
-    cases = check_request({"op": ("add",), "tier": "parity", "backend": "numpy"}).run.cases
-    cases = [case for case in cases if case.expects_error is None]
+    cases = parity_cases("add")
 
-    def offered(
-        fails: Callable[[Any], bool],
-        verdict: Any = SimpleNamespace(measures=(), details={}),  # noqa: B008
-        reason: Callable[[Any], Reason] = lambda _: Reason.RAISED,
-    ) -> str:
-        results = [
-            SimpleNamespace(
-                id=case.id,
-                operator="add",
-                status=Status.FAILED if fails(case) else Status.PASSED,
-                reason=reason(case) if fails(case) else None,
-                verdict=verdict,
-            )
-            for case in cases
-        ]
-        lines = offered_promises(results, {case.id: case for case in cases}, FunctionBackend())  # type: ignore[arg-type]
-        return next(lines, "").partition('("add", ')[2]
+    def promise(*given: Any, **more: Any) -> str:
+        return next(iter(offered(cases, *given, **more)), "").partition('("add", ')[2]
 
     def ranks(case: Any) -> set[int]:
         return {each.spec.rank for each in case.inputs}
 
     mixed = [case for case in cases if len({each.spec.dtype for each in case.inputs}) > 1]
-    assert offered(lambda case: 0 in case.inputs[0].spec.shape) == "", "of calls without elements"
-    assert offered(lambda case: case is mixed[0]) == "", "of one call"
-    assert offered(lambda case: case in mixed[::2]) == "", "of half of them"
-    assert offered(lambda case: case in mixed) == "promotes=False)"
+    assert promise(lambda case: 0 in case.inputs[0].spec.shape) == "", "of calls without elements"
+    assert promise(lambda case: case is mixed[0]) == "", "of one call"
+    assert promise(lambda case: case in mixed[::2]) == "", "of half of them"
+    assert promise(lambda case: case in mixed) == "promotes=False)"
 
     def of(*names: str) -> list[Any]:
         return [case for case in cases if {each.spec.dtype.name for each in case.inputs} <= {*names}]
 
-    assert offered(lambda case: case in mixed + of("bool")).startswith("promotes=False, dtypes=(")
+    assert promise(lambda case: case in mixed + of("bool")).startswith("promotes=False, dtypes=(")
     bytes_, half = of("int8"), of("float16")
-    off = offered(lambda case: case in mixed + bytes_, reason=lambda c: Reason.VALUE if c in bytes_ else Reason.DTYPE)
+    off = promise(lambda case: case in mixed + bytes_, lambda c: Reason.VALUE if c in bytes_ else Reason.DTYPE)
     assert off == "promotes=False)", "wrong values of int8 are no lack of support, and hide no other promise"
-    assert offered(lambda case: case not in half, reason=lambda _: Reason.DTYPE) == 'dtypes=("float16",))'
-    assert offered(lambda case: case not in half, reason=lambda _: Reason.UNWRITTEN) == ""
-    assert offered(lambda case: ranks(case) != {2}) == "ranks=(2,))"
-    assert offered(lambda case: ranks(case) == {3}) == "", "the others are no range"
+    assert promise(lambda case: case not in half, lambda _: Reason.DTYPE) == 'dtypes=("float16",))'
+    assert promise(lambda case: case not in half, lambda _: Reason.UNWRITTEN) == ""
+    assert promise(lambda case: ranks(case) != {2}) == "ranks=(2,))"
+    assert promise(lambda case: ranks(case) == {3}) == "", "the others are no range"
     for share, said in ((0.9, ""), (0.01, ""), (0.9, "actual / expected is one ratio: the ratio is 1.01")):
         measure = SimpleNamespace(is_off=True, mismatched=100 * share, nonfinite_mismatched=0, compared=100)
         verdict = SimpleNamespace(measures=[measure], details={"diagnosis": [said] if said else []})
-        line = offered(lambda case: max(ranks(case)) > 3, verdict)
+        line = promise(lambda case: max(ranks(case)) > 3, verdict=verdict)
         assert bool(line) == (share > 0.5 and not said), "a fault in few elements, or a factor, is no lack of support"
-    assert offered(lambda case: max(ranks(case)) > 3) == "ranks=(0, 1, 2, 3))"
+    assert promise(lambda case: max(ranks(case)) > 3) == "ranks=(0, 1, 2, 3))"
 
 
 @pytest.mark.parametrize(("operator", "is_offered"), [("function.m:slow", True), ("softmax", False)])
 def test_other_case_sets_are_offered_if_special_values_fail(operator: str, is_offered: bool) -> None:
-    cases = check_request({"op": ("softmax",), "tier": "parity", "backend": "numpy"}).run.cases
-    cases = [case for case in cases if case.expects_error is None]
-    results = [
-        SimpleNamespace(
-            id=case.id,
-            operator=operator,
-            status=Status.FAILED if "set:special" in case.tags else Status.PASSED,
-            reason=Reason.NAN if "set:special" in case.tags else None,
-            verdict=SimpleNamespace(measures=(), details={}),
-        )
-        for case in cases
-    ]
-    by_id = {case.id: case for case in cases}
-    lines = list(offered_promises(results, by_id, FunctionBackend()))  # type: ignore[arg-type]
+    cases = parity_cases("softmax")
+    lines = offered(cases, lambda case: "set:special" in case.tags, lambda _: Reason.NAN, operator=operator)
     assert [": only calls with NaN" in line and "special" not in line.rpartition("--set")[2] for line in lines] == (
         [True] if is_offered else []
     )
-    results[0].status = Status.FAILED
-    assert not list(offered_promises(results, by_id, FunctionBackend()))  # type: ignore[arg-type]
+    assert not offered(
+        cases, lambda case: "set:special" in case.tags or case is cases[0], lambda _: Reason.NAN, operator=operator
+    )
 
 
 def test_no_promise_hides_wrong_values_of_float32() -> None:
     """Where 16 bits hide what is wrong, float32 and float64 fail."""
-    cases = check_request({"op": ("softmax",), "tier": "parity", "backend": "numpy"}).run.cases
-    cases = [case for case in cases if case.expects_error is None]
 
-    def lines(reason: Reason) -> list[str]:
-        results = [
-            SimpleNamespace(
-                id=case.id,
-                operator="softmax",
-                status=Status.PASSED if case.inputs[0].spec.dtype.bits < 32 else Status.FAILED,
-                reason=reason,
-                verdict=SimpleNamespace(measures=(), details={}),
-            )
-            for case in cases
-            if "set:ordinary" not in case.tags or case.inputs[0].spec.dtype.bits < 32
-        ]
-        return list(offered_promises(results, {case.id: case for case in cases}, FunctionBackend()))  # type: ignore[arg-type]
+    def is_wide(case: Any) -> bool:
+        return case.inputs[0].spec.dtype.bits >= 32
 
-    assert "dtypes" in "".join(lines(Reason.RAISED))
-    assert not lines(Reason.VALUE)
+    cases = [case for case in parity_cases("softmax") if "set:ordinary" not in case.tags or not is_wide(case)]
+    assert "dtypes" in "".join(offered(cases, is_wide))
+    assert not offered(cases, is_wide, lambda _: Reason.VALUE)
 
 
 @pytest.mark.parametrize(
@@ -874,16 +809,10 @@ def test_no_promise_hides_wrong_values_of_float32() -> None:
             ),
             {"ranks": (2,), "layouts": ("dense",), "dtypes": ("bfloat16", "float16", "float32")},
         ),
-        (  # x · weight in the wider dtype of the two, as frameworks promote
-            "layer_norm",
-            lambda case, specs: len({each.dtype for each in specs}) == 1,
-            {"promotes": False},
-        ),
-        (  # logits[N, C]: the target has another rank
-            "cross_entropy",
-            lambda case, specs: specs[0].rank == 2,
-            {"ranks": (2,)},
-        ),
+        # x · weight in the wider dtype of the two, as frameworks promote
+        ("layer_norm", lambda case, specs: len({each.dtype for each in specs}) == 1, {"promotes": False}),
+        # logits[N, C]: the target has another rank
+        ("cross_entropy", lambda case, specs: specs[0].rank == 2, {"ranks": (2,)}),
         ("softmax", lambda case, specs: specs[0].dtype.name != "float16", {}),  # a loss of precision
         ("softmax", lambda case, specs: (specs[0].strides or (1,))[-1] != 2, {}),  # one of the layouts
     ],
@@ -891,24 +820,22 @@ def test_no_promise_hides_wrong_values_of_float32() -> None:
 def test_offered_promise_excludes_all_failures(
     operator: str, passes: Callable[[Any, Any], bool], promise: dict[str, Any]
 ) -> None:
-    cases = check_request({"op": (operator,), "tier": "parity", "backend": "numpy"}).run.cases
-    cases = [case for case in cases if case.expects_error is None]
-    fails = {case.id for case in cases if not passes(case, [each.spec for each in case.inputs])}
-    statuses = {case.id: Status.FAILED if case.id in fails else Status.PASSED for case in cases}
-    statuses |= {case.id: Status.SKIPPED for case in cases if "bfloat16" in str(case.dtypes)}
-    plain = SimpleNamespace(measures=(), details={})
-    results = [
-        SimpleNamespace(id=name, operator=operator, status=status, reason=Reason.RAISED, verdict=plain)
-        for name, status in statuses.items()
-    ]
-    lines = list(offered_promises(results, {case.id: case for case in cases}, FunctionBackend()))  # type: ignore[arg-type]
+    cases = parity_cases(operator)
+
+    def is_skipped(case: Any) -> bool:
+        return "bfloat16" in str(case.dtypes)
+
+    def fails(case: Any) -> bool:
+        return not passes(case, [each.spec for each in case.inputs])
+
+    lines = offered(cases, fails, skips=is_skipped)
     if not promise:
         assert not lines
         return
     promised = eval(f"dict({lines[0].partition('kernel(')[2].partition(', ')[2]}")
     assert {name: value for name, value in promised.items() if name in promise} == promise, lines
-    left = [each.id for each in cases if not Capability(**promised).lacks(each) and statuses[each.id] is Status.FAILED]
-    assert not left
+    lacks = Capability(**promised).lacks
+    assert not [each.id for each in cases if fails(each) and not is_skipped(each) and not lacks(each)]
 
 
 def test_a_function_is_asked_for_no_opinion_of_torch_without_it(

@@ -26,9 +26,8 @@ def test_options_of_guests_are_in_the_table() -> None:
 
 def test_groups_of_options_stand_together() -> None:
     groups = [option.group for option in OPTIONS]
-    assert [each for place, each in enumerate(groups) if groups[place - 1 : place] != [each]] == list(
-        dict.fromkeys(groups)
-    )
+    starts = [each for place, each in enumerate(groups) if groups[place - 1 : place] != [each]]
+    assert starts == list(dict.fromkeys(groups))
 
 
 @pytest.mark.needs("onnx")
@@ -45,9 +44,8 @@ def test_hooks_say_nothing_of_an_empty_run() -> None:
 
 
 def test_declarations_are_light() -> None:
-    code = (
-        "import sys, optest.cli; print(sorted({'numpy', 'torch', 'pydantic', 'importlib.metadata'} & {*sys.modules}))"
-    )
+    heavy = {"numpy", "torch", "pydantic", "importlib.metadata"}
+    code = f"import sys, optest.cli; print(sorted({heavy} & {{*sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

@@ -38,22 +38,17 @@ def names(*wanted: str) -> list[str]:
     return [each.id for each in find_results(JOURNAL, wanted, "run r1")]
 
 
-def test_ids_numbers_keys_and_globs() -> None:
-    assert names("a") == ["a"]
-    assert names("2") == ["a"]
-    assert names("k1:aa") == ["a"]
-    assert names("mat/*") == ["mat/1", "mat/2"]
-    assert names("b", "a", "2") == ["a", "b"]
-
-
-@pytest.mark.parametrize("wanted", [(), ("latest",), ("last",)])
-def test_all_failures_in_the_order_of_the_plan(wanted: tuple[str, ...]) -> None:
-    assert names(*wanted) == ["mat/1", "mat/2", "b"]
-
-
-def test_latest_next_to_a_result_is_ignored() -> None:
-    assert names("latest", "a") == ["a"]
-    assert names("mat/*", "last") == ["mat/1", "mat/2"]
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        *((wanted, "a") for wanted in ("a", "2", "k1:aa", "latest a")),  # latest next to a result is ignored
+        *((wanted, "mat/1 mat/2") for wanted in ("mat/*", "mat/* last")),
+        ("b a 2", "a b"),
+        *((wanted, "mat/1 mat/2 b") for wanted in ("", "latest", "last")),  # all failures, in the order of the plan
+    ],
+)
+def test_ids_numbers_keys_and_globs(wanted: str, expected: str) -> None:
+    assert names(*wanted.split()) == expected.split()
 
 
 def test_what_is_not_there_is_said() -> None:

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from texts import refusal, says, says_exactly
-from user_shell import user_environment
+from user_shell import driver_text, user_environment
 
+from optest import api
 from optest.api import run
+from optest.api.checking import check_request
 from optest.api.replaying import replay
 from optest.api.report import Report
 from optest.api.saving import load_saved
-from optest.spec import CaseResult, Measure, Reason, Status, Verdict
+from optest.api.scripts import Replayed, script_for
+from optest.backends import BackendDriver, Script, ScriptInput, backend_manager
+from optest.core.expected import make_inputs
+from optest.core.kept_tensors import Archive, spec_of, write_archive
+from optest.core.results import result_of
+from optest.errors import UsageError
+from optest.numerics import bits, private_copy
+from optest.spec import CaseResult, Fault, Measure, Reason, Status, Verdict
 
 FAILING = """
 version: 1
@@ -37,55 +48,49 @@ def row(inputs, attributes): return [np.full(inputs[0].shape[:1], 777.0)]
 """What torch computes is right, so it fails by a reference that is wrong, or by a tolerance that is too tight."""
 
 TORCH_CASES = {
-    "exp": "{op: exp, dtypes: float32, shapes: {input0: 40x30}}",
-    "inline": "{op: exp, dtypes: float32, shapes: {input0: 6}, reference: 'wrong_references:first'}",
-    "scalar": "{op: exp, dtypes: float64, shapes: {input0: []}, reference: 'wrong_references:first'}",
-    "float16 inline": "{op: exp, dtypes: float16, shapes: {input0: 2x3}, reference: 'wrong_references:first'}",
-    "bfloat16": (
-        "{op: matmul, dtypes: bfloat16, shapes: {input0: 5x7, input1: 7x9}, reference: 'wrong_references:matmul'}"
-    ),
+    "exp": "op: exp, dtypes: float32, shapes: {input0: 40x30}",
+    "inline": "op: exp, dtypes: float32, shapes: {input0: 6}",
+    "scalar": "op: exp, dtypes: float64, shapes: {input0: []}",
+    "float16 inline": "op: exp, dtypes: float16, shapes: {input0: 2x3}",
+    "bfloat16": "op: matmul, dtypes: bfloat16, shapes: {input0: 5x7, input1: 7x9}",
     "strided": (
-        "{op: matmul, dtypes: float16, shapes: {input0: {shape: [5, 7], strides: [1, 5], offset: 3}, "
-        "input1: {shape: [7, 9], strides: [20, 2], offset: 1}}, reference: 'wrong_references:matmul'}"
+        "op: matmul, dtypes: float16, shapes: {input0: {shape: [5, 7], strides: [1, 5], offset: 3}, "
+        "input1: {shape: [7, 9], strides: [20, 2], offset: 1}}"
     ),
-    "repeated": (
-        "{op: div, dtypes: bfloat16, shapes: {input0: 6x5, input1: {shape: [6, 5], strides: [0, 1]}}, "
-        "reference: 'wrong_references:first'}"
-    ),
-    "float8": (
-        "{op: cast, dtypes: float8_e4m3fn, shapes: {input0: 50}, attributes: {dtype: float32}, "
-        "reference: 'wrong_references:first'}"
-    ),
-    "to float8": (
-        "{op: cast, dtypes: float32, shapes: {input0: 50}, attributes: {dtype: float8_e5m2, saturate: true}, "
-        "reference: 'wrong_references:first'}"
-    ),
+    "repeated": "op: div, dtypes: bfloat16, shapes: {input0: 6x5, input1: {shape: [6, 5], strides: [0, 1]}}",
+    "float8": "op: cast, dtypes: float8_e4m3fn, shapes: {input0: 50}, attributes: {dtype: float32}",
+    "to float8": "op: cast, dtypes: float32, shapes: {input0: 50}, attributes: {dtype: float8_e5m2, saturate: true}",
     "gemm": (
-        "{op: gemm, dtypes: float32, shapes: {input0: 7x5, input1: 7x9, input2: 5x9}, "
-        "attributes: {alpha: 0.3, beta: 0.7, trans_a: true}}"
+        "op: gemm, dtypes: float32, shapes: {input0: 7x5, input1: 7x9, input2: 5x9}, "
+        "attributes: {alpha: 0.3, beta: 0.7, trans_a: true}"
     ),
-    "gemm without c": (
-        "{op: gemm, dtypes: float16, shapes: {input0: 5x7, input1: 7x9}, attributes: {alpha: 0.3}, "
-        "reference: 'wrong_references:matmul'}"
-    ),
-    "softmax": "{op: softmax, dtypes: float32, shapes: {input0: 8x33}, attributes: {dim: 0}}",
+    "gemm without c": "op: gemm, dtypes: float16, shapes: {input0: 5x7, input1: 7x9}, attributes: {alpha: 0.3}",
+    "softmax": "op: softmax, dtypes: float32, shapes: {input0: 8x33}, attributes: {dim: 0}",
     "layer_norm": (
-        "{op: layer_norm, dtypes: float16, shapes: {input0: 8x33, input1: 33, input2: 33}, "
-        "attributes: {normalized_shape: [33]}, reference: 'wrong_references:first'}"
+        "op: layer_norm, dtypes: float16, shapes: {input0: 8x33, input1: 33, input2: 33}, "
+        "attributes: {normalized_shape: [33]}"
     ),
-    "gelu": "{op: gelu, dtypes: float32, shapes: {input0: 100}, attributes: {approximate: tanh}}",
-    "alpha": "{op: add, dtypes: float32, shapes: {input0: 50, input1: 50}, attributes: {alpha: 0.1}}",
-    "sum": (
-        "{op: sum, dtypes: float16, shapes: {input0: 4x1000}, attributes: {dim: [1]}, "
-        "reference: 'wrong_references:row'}"
-    ),
+    "gelu": "op: gelu, dtypes: float32, shapes: {input0: 100}, attributes: {approximate: tanh}",
+    "alpha": "op: add, dtypes: float32, shapes: {input0: 50, input1: 50}, attributes: {alpha: 0.1}",
+    "sum": "op: sum, dtypes: float16, shapes: {input0: 4x1000}, attributes: {dim: [1]}",
 }
+WRONG = {
+    **dict.fromkeys(("bfloat16", "strided", "gemm without c"), "matmul"),
+    **dict.fromkeys(("inline", "scalar", "float16 inline", "repeated", "float8", "to float8", "layer_norm"), "first"),
+    "sum": "row",
+}
+"""References of the cases that would pass with the right one."""
 
 
 def failing(folder: Path, cases: dict[str, str], **options: Any) -> Report:
-    """Run cases whose tolerance is too tight for them."""
-    lines = [f"  - {{name: {name}, {case.strip()[1:]}" for name, case in cases.items()]
-    (folder / "plan.yaml").write_text(FAILING.format(cases="\n".join(lines)))
+    """Run cases whose tolerance is too tight for them, or whose reference is wrong."""
+    wrong = {name: f", reference: 'wrongs:{WRONG[name]}'" if name in WRONG else "" for name in cases}
+    lines = [f"  - {{name: {name}, {case}{wrong[name]}}}" for name, case in cases.items()]
+    return run_of(folder, FAILING.format(cases="\n".join(lines)), **options)
+
+
+def run_of(folder: Path, plan: str, **options: Any) -> Report:
+    (folder / "plan.yaml").write_text(plan)
     return run(plan="plan.yaml", quiet=2, **options)
 
 
@@ -142,7 +147,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.torch
 def test_torch_without_optest(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (here / "wrong_references.py").write_text(WRONG_REFERENCES)
+    (here / "wrongs.py").write_text(WRONG_REFERENCES)
     monkeypatch.syspath_prepend(here)
     failing(here, TORCH_CASES, backend="torch", isolate="none")
     outcome = replay([], "latest", {"quiet": 2, "isolate": "none"}, script="scripts")
@@ -168,12 +173,6 @@ def test_torch_without_optest(here: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("with_values", [True, False], ids=["values", "no values"])
 def test_every_operator_of_torch_can_be_recorded(with_values: bool) -> None:
     """The recorded calls, executed by themselves, give the bits that the backend gives."""
-    from optest.api.checking import check_request
-    from optest.backends import Script, ScriptInput, backend_manager
-    from optest.core.expected import make_inputs
-    from optest.core.kept_tensors import spec_of
-    from optest.numerics import bits, private_copy
-    from optest.spec import Fault
 
     driver = backend_manager.get("torch")
     cases = [
@@ -203,14 +202,12 @@ def test_every_operator_of_torch_can_be_recorded(with_values: bool) -> None:
         exec("\n".join([*script.imports, *script.lines]), names)
         for expression, want in zip(script.outputs, wanted, strict=True):
             got = eval(expression, names)
-            got = got.contiguous().view(got.dtype) if want.dtype.isbuiltin == 1 else got
-            as_numbers = got.float().numpy() if want.dtype.isbuiltin != 1 else got.resolve_conj().numpy()
-            np.testing.assert_array_equal(
-                as_numbers, want.astype(np.float32) if want.dtype.isbuiltin != 1 else want, err_msg=case.id
-            )
+            if want.dtype.isbuiltin != 1:
+                got, want = got.float(), want.astype(np.float32)
+            else:
+                got = got.contiguous().view(got.dtype).resolve_conj()
+            np.testing.assert_array_equal(got.numpy(), want, err_msg=case.id)
         recorded.add(case.descriptor.name)
-    if not cases:
-        pytest.skip("no operator has samples")
     assert recorded, not_written
     if with_values:
         assert not_written == {}
@@ -218,43 +215,39 @@ def test_every_operator_of_torch_can_be_recorded(with_values: bool) -> None:
         assert len(not_written) <= len(cases) // 16, not_written  # paged and grouped ones read lengths
 
 
-COMMAND = """
+COMMAND = f"""
 version: 1
 backend: command
-defaults: {tolerance: {rtol: 0, atol: 0}}
+defaults: {{tolerance: {{rtol: 0, atol: 0}}}}
 cases:
   - op: add
     name: adds
-    dtypes: [DTYPE]
-    shapes: {input0: SHAPE, input1: [3, 4]}
+    dtypes: [float32]
+    shapes: {{input0: SHAPE, input1: [3, 4]}}
     backend_config:
       command:
-        command: [PYTHON, add.py, "{input0}", "{input1}", "{output0}"]
-        prepare: [PYTHON, -c, "open('prepared', 'w').write('x')"]
-        cleanup: [PYTHON, -c, "open('cleaned', 'a').write('x')"]
-        env: {STEP: "{case} 1.5"}
+        command: [{sys.executable}, add.py, "{{input0}}", "{{input1}}", "{{output0}}"]
+        prepare: [{sys.executable}, -c, "open('prepared', 'w').write('x')"]
+        cleanup: [{sys.executable}, -c, "open('cleaned', 'a').write('x')"]
+        env: {{STEP: "{{case}} 1.5"}}
 """
 ADD = """
 import os, sys
 import numpy as np
-a, b = (np.fromfile(path, TYPE)CONVERT for path in sys.argv[1:3])
-out = (a + b)CONVERT
+a, b = (np.fromfile(path, "float32") for path in sys.argv[1:3])
+out = a + b
 out[5] += np.float64(os.environ["STEP"].split()[1])
 assert open("prepared").read() == "x"
-out.astype(OUTTYPE).tofile(sys.argv[3])
+out.astype("float32").tofile(sys.argv[3])
 """
 
 
 @pytest.mark.parametrize("layout", ["[3, 4]", "{shape: [3, 4], strides: [1, 3]}"], ids=["dense", "strided"])
 def test_a_command_without_optest(layout: str, here: Path) -> None:
-    plan = COMMAND.replace("PYTHON", sys.executable).replace("DTYPE", "float32").replace("SHAPE", layout)
-    (here / "plan.yaml").write_text(plan)
-    code = ADD.replace("OUTTYPE", '"float32"').replace("TYPE", '"float32"').replace("CONVERT", "")
-    (here / "add.py").write_text(code)
-    run(plan="plan.yaml", quiet=2)
+    (here / "add.py").write_text(ADD)
+    run_of(here, COMMAND.replace("SHAPE", layout))
     (here / "prepared").unlink()
-    outcome = replay([], "latest", {"quiet": 2}, script="out")
-    (result,) = outcome.results
+    (result,) = replay([], "latest", {"quiet": 2}, script="out").results
     assert result.status is Status.FAILED
     (here / "prepared").unlink()
     before = (here / "cleaned").read_text()
@@ -266,10 +259,8 @@ def test_a_command_without_optest(layout: str, here: Path) -> None:
 
 
 def test_a_command_that_fails_fails_in_the_script(here: Path) -> None:
-    plan = COMMAND.replace("PYTHON", sys.executable).replace("DTYPE", "float32").replace("SHAPE", "[3, 4]")
-    (here / "plan.yaml").write_text(plan)
     (here / "add.py").write_text("import sys; sys.exit(42)")
-    run(plan="plan.yaml", quiet=2)
+    run_of(here, COMMAND.replace("SHAPE", "[3, 4]"))
     replay([], "latest", {"quiet": 2}, script="out")
     (ended,) = alone(here / "out" / "adds.py")
     assert says(ended.stderr, "api.returned_non_zero_exit")
@@ -279,10 +270,6 @@ def test_a_command_that_fails_fails_in_the_script(here: Path) -> None:
 @pytest.mark.torch
 def test_a_crash_is_written_without_running_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The calls are recorded on tensors without values, so that what kills a worker cannot kill optest."""
-    import optest.api as api
-    from optest.backends import Script, ScriptInput, backend_manager
-    from optest.core.expected import make_inputs
-    from optest.core.kept_tensors import spec_of
     from optest.torch.operators import TORCH_OPERATORS
 
     (case,) = api.cases(op="exp", dtype="float32", shape="input0=8", backend="torch")
@@ -298,65 +285,49 @@ def test_a_crash_is_written_without_running_it(here: Path, monkeypatch: pytest.M
     assert ran == ["meta"]
 
 
+MY_SOFTMAX = """
+import numpy as np
+def expected(case, rng):
+    a = rng.standard_normal((4, 6)).astype(np.float32)[:, ::-1]
+    return [np.ascontiguousarray(a)], [np.zeros((4, 6))]
+class Zeros:
+    generate = staticmethod(expected)
+def ref(inputs, attributes):
+    assert 'optest' not in globals()
+    return np.exp(inputs[0].astype(float)) + attributes['dim']
+"""
+
+
 def test_numpy_with_a_reference_of_ones_own(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (here / "my_softmax.py").write_text(
-        "import numpy as np\n"
-        "def expected(case, rng):\n"
-        "    a = rng.standard_normal((4, 6)).astype(np.float32)[:, ::-1]\n"
-        "    return [np.ascontiguousarray(a)], [np.zeros((4, 6))]\n"
-        "class Zeros:\n"
-        "    generate = staticmethod(expected)\n"
-        "def ref(inputs, attributes):\n"
-        "    assert 'optest' not in globals()\n"
-        "    return np.exp(inputs[0].astype(float)) + attributes['dim']\n"
-    )
+    (here / "my_softmax.py").write_text(MY_SOFTMAX)
     monkeypatch.syspath_prepend(here)
-    (here / "plan.yaml").write_text(
-        "version: 1\ncases:\n  - {op: softmax, name: mine, dtypes: float32, shapes: {input0: 4x6}, "
-        "reference: 'my_softmax:ref', generator: 'my_softmax:Zeros'}\n"
-    )
-    run(plan="plan.yaml", quiet=2)
-    outcome = replay([], "latest", {"quiet": 2}, script="out")
+    own = "reference: 'my_softmax:ref', generator: 'my_softmax:Zeros'"
+    run_of(here, f"cases: [{{op: softmax, name: mine, dtypes: float32, shapes: {{input0: 4x6}}, {own}}}]")
+    (result,) = replay([], "latest", {"quiet": 2}, script="out").results
     script = here / "out" / "mine.py"
-    (ended,) = alone(script)
     assert "import my_softmax" in script.read_text()
-    assert_shows_the_failure(script, outcome.results[0], ended)
+    assert_shows_the_failure(script, result, *alone(script))
 
 
 def test_numpy_says_that_its_references_are_optests(here: Path) -> None:
-    import optest.api as api
-    from optest.backends import backend_manager
 
     (case,) = api.cases(op="exp", dtype="float32", shape="input0=8")
     assert says_exactly(backend_manager.get("numpy").script(case, [], may_run=True), "api.backend_numpy_answers_with")
 
 
-PLUGIN = """
-import numpy as np
-from optest.backends import BackendDriver, backend_manager
-
-class Mine(BackendDriver):
-    kind = "gpu"
-    name = "mine"
-    def run(self, case, inputs):
-        if case.attributes.get("alpha") == 2:
-            raise ValueError("no such alpha")
-        if case.attributes.get("alpha") == 3:
-            import os
-            os.abort()
-        out = np.add(*inputs)
-        out[2, 1] += 1
-        return (out,)
-
-backend_manager.register(Mine())
+WRONG_ADD = """\
+if case.attributes.get("alpha") == 3:
+    os.abort()
+out = np.add(*inputs)
+out[2, 1] += 1
+return (out,)
 """
 
 
-def in_shell(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def in_shell(folder: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
-        cwd=folder,
-        env=user_environment(OPTEST_PLUGINS="mine_plugin"),
+        **{"cwd": folder, "env": user_environment(OPTEST_PLUGINS="mine_plugin"), **options},
         capture_output=True,
         text=True,
         timeout=600,
@@ -364,50 +335,46 @@ def in_shell(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def failed_add(folder: Path, dtype: str, *more: str) -> None:
+    """Run an addition that is wrong at [2, 1], or aborts with ``alpha=3``."""
+    (folder / "mine_plugin.py").write_text(driver_text("mine", WRONG_ADD))
+    call = ("--op", "add", "--dtype", dtype, "--shape", "input0=4x5", "--shape", "input1=4x5")
+    assert in_shell(folder, "-m", "optest", "run", *call, "-q", "--backend", "mine", *more).returncode == 1
+
+
 @pytest.mark.heavy
 def test_driver_without_script_runs_through_optest(here: Path) -> None:
-    (here / "mine_plugin.py").write_text(PLUGIN)
-    add = ("run", "--op", "add", "--dtype", "float32", "--shape", "input0=4x5", "--shape", "input1=4x5", "-q")
-    assert in_shell(here, "-m", "optest", *add, "--backend", "mine").returncode == 1
+    failed_add(here, "float32")
     ended = in_shell(here, "-m", "optest", "replay", "latest", "--script", "out/bad.py")
     why = "backend mine cannot write scripts that run without optest"
     assert says(ended.stdout, "api.script_out_bad_py", why=why), ended.stdout + ended.stderr
-    text = (here / "out" / "bad.py").read_text()
-    assert says(text, "api.it_needs_optest_since", why=why)
-    again = subprocess.run(
-        [sys.executable, here / "out" / "bad.py"], cwd="/", env=user_environment(), capture_output=True, text=True
-    )
+    assert says((here / "out" / "bad.py").read_text(), "api.it_needs_optest_since", why=why)
+    again = in_shell(here, str(here / "out" / "bad.py"), cwd="/", env=user_environment())
     index, _ = got_in(again.stdout)
     assert index == (2, 1), again.stderr
     assert "AssertionError" in again.stderr
 
 
 def test_a_crash_leaves_inputs_and_expected(here: Path) -> None:
-    (here / "mine_plugin.py").write_text(PLUGIN)
-    add = ("run", "--op", "add", "--dtype", "float32", "--shape", "input0=4x5", "--shape", "input1=4x5", "-qq")
-    assert in_shell(here, "-m", "optest", *add, "--backend", "mine", "--attr", "alpha=3").returncode == 1
+    failed_add(here, "float32", "--attr", "alpha=3")
     ended = in_shell(here, "-m", "optest", "replay", "latest", "--save", "saved")
     assert "CRASHED" in ended.stdout
     saved = re.search(r"saved: (\S+) \((.*)\)", ended.stdout)
     assert saved is not None, ended.stdout + ended.stderr
     assert saved[2] == "input0, input1, output0.expected"
     kept = load_saved(here / saved[1])
-    assert kept.actual == {}
-    np.testing.assert_array_equal(
-        kept.expected["output0"], kept.inputs["input0"].astype(float) + 3 * kept.inputs["input1"].astype(float)
-    )
-    assert kept.facts["status"] == "crashed"
+    assert (kept.actual, kept.facts["status"]) == ({}, "crashed")
+    one, other = (kept.inputs[name].astype(float) for name in ("input0", "input1"))
+    np.testing.assert_array_equal(kept.expected["output0"], one + 3 * other)
 
 
 @pytest.mark.heavy
 def test_saved_tensors_are_those_of_the_run(here: Path) -> None:
-    (here / "mine_plugin.py").write_text(PLUGIN)
-    add = ("run", "--op", "add", "--dtype", "bfloat16", "--shape", "input0=4x5", "--shape", "input1=4x5", "-qq")
-    assert in_shell(here, "-m", "optest", *add, "--backend", "mine").returncode == 1
+    failed_add(here, "bfloat16")
+    names = "input0.bfloat16, input1.bfloat16, output0.expected, output0.actual.bfloat16, output0.error"
     for isolate in ("none", "case"):
         ended = in_shell(here, "-m", "optest", "replay", "--isolate", isolate, "--save", isolate)
         assert ended.returncode == 1, ended.stderr
-        names = "input0.bfloat16, input1.bfloat16, output0.expected, output0.actual.bfloat16, output0.error"
         assert f"({names})" in ended.stdout
         (path,) = (here / isolate).glob("*.npz")
         saved = load_saved(path)
@@ -415,16 +382,13 @@ def test_saved_tensors_are_those_of_the_run(here: Path) -> None:
         np.testing.assert_array_equal(saved.expected["output0"], exact)
         assert saved.actual["output0"].dtype == saved.inputs["input0"].dtype
         assert np.unravel_index(saved.error["output0"].argmax(), (4, 5)) == (2, 1)
-        error = np.abs(saved.actual["output0"].astype(float) - exact)
-        np.testing.assert_array_equal(saved.error["output0"], error)
+        np.testing.assert_array_equal(saved.error["output0"], np.abs(saved.actual["output0"].astype(float) - exact))
 
 
 def test_saved_outputs_are_dense_and_have_their_shape(here: Path) -> None:
     """The reference of a transposed input works in its order, and an array without dimensions has none when saved."""
     strided = "{op: relu, name: strided, shapes: {input0: {shape: [3, 4], strides: [1, 5], offset: 2}}}"
-    scalar = "{op: relu, name: scalar, dtypes: bfloat16, shapes: {input0: []}}"
-    (here / "layouts.yaml").write_text(f"cases: [{strided}, {scalar}]")
-    run(plan="layouts.yaml", quiet=2)
+    run_of(here, f"cases: [{strided}, {{op: relu, name: scalar, dtypes: bfloat16, shapes: {{input0: []}}}}]")
     replay(["strided", "scalar"], "latest", {"quiet": 2}, save_to="saved")
     with np.load(here / "saved" / "strided.npz") as saved:
         assert {*saved} == {"input0.storage", "output0.expected", "output0.actual", "output0.error", "meta"}
@@ -435,21 +399,13 @@ def test_saved_outputs_are_dense_and_have_their_shape(here: Path) -> None:
 
 
 def test_one_file_is_not_for_two_scripts(here: Path) -> None:
-    from optest.errors import UsageError
-
-    cases = {name: f"{{op: exp, dtypes: float16, shapes: {{input0: {size}}}}}" for name, size in (("a", 8), ("b", 9))}
-    failing(here, cases)
+    failing(here, {name: f"op: exp, dtypes: float16, shapes: {{input0: {ord(name)}}}" for name in "ab"})
     with refusal(UsageError, "api.script_is_the_file"):
         replay(["a", "b"], "latest", {"quiet": 2}, script="x.py")
 
 
 def written(tmp_path: Path, verdict: Verdict, array: np.ndarray[Any, Any], *, op: str = "relu") -> str:
     """The script of a verdict about one output that is the input itself, by a driver that can say so."""
-    import optest.api as api
-    from optest.api.scripts import Replayed, script_for
-    from optest.backends import BackendDriver, Script
-    from optest.core.kept_tensors import Archive, write_archive
-    from optest.core.results import result_of
 
     class Same(BackendDriver):
         name = "same"
@@ -471,8 +427,6 @@ def written(tmp_path: Path, verdict: Verdict, array: np.ndarray[Any, Any], *, op
 
 def outcome_of(tmp_path: Path) -> str:
     """``right``, or the name of the error that the script ends with."""
-    import runpy
-
     try:
         runpy.run_path(str(tmp_path / "s.py"))
     except AssertionError:
@@ -505,8 +459,6 @@ def verdict_of(array: np.ndarray[Any, Any], expected: Any, **more: Any) -> Verdi
 def test_the_assertion_parts_right_from_wrong(
     values: Any, dtype: str, right: Any, wrong: Any, bound: float | None, tmp_path: Path
 ) -> None:
-    import ml_dtypes
-
     array = np.array(values, getattr(ml_dtypes, dtype, dtype))
     written(tmp_path, verdict_of(array, right, worst_bound=bound), array)
     assert outcome_of(tmp_path) == "right"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from user_shell import driver_text
 
 from optest.api import collecting
 from optest.api.collecting import CaseStream
@@ -61,31 +62,25 @@ def cases_of(stream: CaseStream) -> Sequence[TestCase]:
     return [group[0] for group in stream.groups()]
 
 
+@pytest.mark.parametrize(
+    ("together_s", "most", "first"),
+    [
+        (600.0, 9, ["c0", "c1", "c2", "c3", "c4"]),  # so that all are quick on any machine
+        (600.0, 2, ["c0", "c1"]),
+        (0.0, 9, ["c0"]),
+    ],
+)
 def test_quick_cases_that_follow_are_run_at_once(
-    stream: CaseStream, driver: Waiting, monkeypatch: pytest.MonkeyPatch
+    stream: CaseStream, driver: Waiting, monkeypatch: pytest.MonkeyPatch, together_s: float, most: int, first: list[str]
 ) -> None:
-    monkeypatch.setattr(collecting, "_TOGETHER_S", 600.0)  # so that all are quick on any machine
+    monkeypatch.setattr(collecting, "_TOGETHER_S", together_s)
+    monkeypatch.setattr(collecting, "_MOST_TOGETHER", most)
     proceed.set()
     cases = cases_of(stream)
     assert stream.result(cases[0], lambda: cases[1:5]).status is Status.PASSED
-    assert driver.asked == ["c0", "c1", "c2", "c3", "c4"]
+    assert driver.asked == first
     assert [stream.result(case).id for case in cases] == [case.id for case in cases]
     assert driver.asked == ["c0", "c1", "c2", "c3", "c4", "c5"]
-
-
-def test_no_more_than_a_few(stream: CaseStream, driver: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collecting, "_TOGETHER_S", 600.0)
-    monkeypatch.setattr(collecting, "_MOST_TOGETHER", 2)
-    cases = cases_of(stream)
-    stream.result(cases[0], lambda: cases[1:])
-    assert driver.asked == ["c0", "c1"]
-
-
-def test_what_takes_its_time_is_run_alone(stream: CaseStream, driver: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collecting, "_TOGETHER_S", 0.0)
-    cases = cases_of(stream)
-    stream.result(cases[0], lambda: cases[1:])
-    assert driver.asked == ["c0"]
 
 
 def test_result_does_not_wait_for_following_cases(stream: CaseStream, driver: Waiting) -> None:
@@ -121,8 +116,8 @@ def test_ctrl_c_between_cases_interrupts_the_run(stream: CaseStream, at_once: bo
     stream.result(cases_of(stream)[0])
     stream.close(at_once=at_once)
     summary = summary_of(stream)
-    assert (summary.finished, summary.interrupted) == (1, at_once)
-    assert summary.exit_status == (130 if at_once else 0)
+    status = 130 if at_once else 0
+    assert (summary.finished, summary.interrupted, summary.exit_status) == (1, at_once, status)
 
 
 def test_ctrl_c_after_the_end_changes_nothing(stream: CaseStream) -> None:
@@ -136,24 +131,15 @@ def test_ctrl_c_after_the_end_changes_nothing(stream: CaseStream) -> None:
 LOADS_SLOWLY = """\
 import sys, time
 from pathlib import Path
-from optest.backends import BackendDriver, backend_manager
-
 if "optest.core.worker" in sys.orig_argv:
     Path(__file__).with_name("loading").touch()
     time.sleep(600)
-
-class Slow(BackendDriver):
-    name = kind = "loads_slowly"
-
-    def run(self, case, inputs):
-        return [abs(inputs[0])]
-
-backend_manager.register(Slow(), replace=True)
 """
 
 
 def test_ctrl_c_interrupts_a_loading_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "loads_slowly.py").write_text(LOADS_SLOWLY)
+    text = driver_text("loads_slowly", "return [abs(inputs[0])]", LOADS_SLOWLY)
+    (tmp_path / "loads_slowly.py").write_text(text)
     (tmp_path / "plan.yaml").write_text("cases:\n  - {op: abs, shapes: {input0: [3]}}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("OPTEST_PLUGINS", "loads_slowly")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 import warm_python
+from user_shell import Ended
 
 INI = "[pytest]\naddopts = -p optest.pytest_plugin -p no:cacheprovider\ntestpaths = tests\npythonpath = tests\n"
 PLAN = """\
@@ -54,13 +54,14 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(project: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(project: Path, *arguments: str, **variables: str) -> Ended:
     own = {"PATH": "/usr/bin:/bin", "HOME": str(project), "COLUMNS": "200", "OPTEST_ISOLATE": "none"}
-    return warm_python.run("pytest", *arguments, cwd=project, env={**own, **variables})
+    done = warm_python.run("pytest", *arguments, cwd=project, env={**own, **variables})
+    return Ended(done.returncode, done.stdout, done.stderr)
 
 
-def outcomes(done: subprocess.CompletedProcess[str]) -> set[tuple[str, str]]:
-    return set(re.findall(r"^(\S+::.*?) (PASSED|FAILED|SKIPPED|ERROR)", done.stdout, re.MULTILINE))
+def outcomes(done: Ended) -> set[tuple[str, str]]:
+    return set(re.findall(r"^(\S+::.*?) (PASSED|FAILED|SKIPPED|ERROR)", done.out, re.MULTILINE))
 
 
 def test_plans_are_collected_by_name(project: Path) -> None:
@@ -69,10 +70,10 @@ def test_plans_are_collected_by_name(project: Path) -> None:
         ("tests/plan.yaml::matmul[float16](3x4, 4x5)", "PASSED"),
         ("tests/plan.yaml::r", "PASSED"),
         ("tests/more/relu_plan.yml::relu[float16](3)", "PASSED"),
-    }, done.stdout
-    assert done.returncode == 0
-    assert "2 passed" in run(project, "-o", "optest_plans=p*.yaml").stdout
-    assert run(project, "-o", "optest_plans=").returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+    }, done.out
+    assert done.status == 0
+    assert "2 passed" in run(project, "-o", "optest_plans=p*.yaml").out
+    assert run(project, "-o", "optest_plans=").status == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
 @pytest.mark.heavy
@@ -85,23 +86,21 @@ def test_backend_comes_from_ini_environment_or_option(project: Path) -> None:
         (("--optest-backend", "two"), {"OPTEST_BACKEND": "one"}, "two"),
     ):
         done = run(project, "tests/plan.yaml", *arguments, **variables)
-        assert "1 failed, 1 passed" in done.stdout
-        assert f"FAILED  r  {name} against numpy" in done.stdout
+        assert "1 failed, 1 passed" in done.out
+        assert f"FAILED  r  {name} against numpy" in done.out
         command = rf"reproduce: OPTEST_PLUGINS=device optest run --op relu .* --backend {name}$"
-        assert re.search(command, done.stdout, re.M)
+        assert re.search(command, done.out, re.M)
     ini.write_text(INI)
     done = run(project, "--optest-plugins", "device", "--optest-backend", "one", OPTEST_ISOLATE="worker")
-    assert "2 failed, 1 passed" in done.stdout
-    done = run(project, "--optest-backend", "one")
-    assert done.returncode == pytest.ExitCode.TESTS_FAILED
-    assert "unknown backend 'one'" in done.stdout
+    assert "2 failed, 1 passed" in done.out
+    run(project, "--optest-backend", "one").expect(pytest.ExitCode.TESTS_FAILED, out="unknown backend 'one'")
 
 
 def test_assertion_fails_at_its_line(project: Path) -> None:
     (project / "tests" / "test_x.py").write_text(TEST)
     done = run(project, "-k", "relu", "-n", "2", "--junitxml", "j.xml")
-    assert "1 failed, 3 passed" in done.stdout
-    block = done.stdout.partition('>       assert_right(scale * np.maximum(x, 0), op="relu", inputs=[x])\n')[2]
+    assert "1 failed, 3 passed" in done.out
+    block = done.out.partition('>       assert_right(scale * np.maximum(x, 0), op="relu", inputs=[x])\n')[2]
     told, _, behind = block.partition("\n\n")
     assert told.startswith(
         "E       AssertionError: FAILED  relu[float32](9)  actual against numpy\nE         out: 4 of 9"
@@ -116,4 +115,4 @@ def test_plan_finds_modules_of_the_start_folder(tmp_path: Path) -> None:
     stated = "backend_config: {function: {relu: own_kernels:relu}}, op: relu, dtypes: float32, shapes: {input0: 8}"
     (tmp_path / "plan.yaml").write_text(f"backend: function\ncases: [{{{stated}}}]\n")
     done = run(tmp_path, "-v", "-p", "optest.pytest_plugin", "plan.yaml")
-    assert outcomes(done) == {("plan.yaml::relu[float32](8)", "PASSED")}, done.stdout
+    assert outcomes(done) == {("plan.yaml::relu[float32](8)", "PASSED")}, done.out

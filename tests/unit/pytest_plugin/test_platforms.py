@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from texts import refusal, says_exactly
+from user_shell import Ended
 
 from optest.errors import UsageError
 from optest.settings.platforms import PLATFORMS, device_ids, is_device, parse_devices, why_skipped
 
-NO_HARDWARE = (None, "a2a3sim", "a5sim", "cpusim")
 TESTS = """
 import pytest
 
@@ -34,12 +34,13 @@ class TestOther:
 """
 
 
-def run(folder: Path, *words: str, ini: str = "") -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *words: str, ini: str = "") -> Ended:
     (folder / "pytest.ini").write_text(f"[pytest]\naddopts = -p optest.pytest_plugin --strict-markers\n{ini}")
     (folder / "test_hardware.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *words]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return Ended(done.returncode, done.stdout, done.stderr)
 
 
 def test_what_is_hardware() -> None:
@@ -49,11 +50,10 @@ def test_what_is_hardware() -> None:
     assert not is_device(None)
 
 
-@pytest.mark.parametrize("platform", NO_HARDWARE)
+@pytest.mark.parametrize("platform", [None, "a2a3sim", "a5sim", "cpusim"])
 def test_without_hardware(platform: str | None) -> None:
-    assert why_skipped(None, platform) is None
-    assert why_skipped((), platform) == "requires hardware"
-    assert why_skipped(("a2a3",), platform) == "requires --platform a2a3"
+    reasons = [why_skipped(mark, platform) for mark in (None, (), ("a2a3",))]
+    assert reasons == [None, "requires hardware", "requires --platform a2a3"]
 
 
 def test_with_hardware() -> None:
@@ -81,26 +81,20 @@ def test_a_mark_names_one_hardware(arguments: tuple[str, ...]) -> None:
     ],
 )
 def test_the_command(tmp_path: Path, platform: list[str], runs: set[str]) -> None:
-    ended = run(tmp_path, *platform)
-    assert ended.returncode == 0, ended.stdout
-    assert {line.split()[0].rpartition("::")[2] for line in ended.stdout.splitlines() if " PASSED" in line} == runs
-    assert f"{len(runs)} passed, {5 - len(runs)} skipped" in ended.stdout
+    ended = run(tmp_path, *platform).expect(0)
+    assert {line.split()[0].rpartition("::")[2] for line in ended.out.splitlines() if " PASSED" in line} == runs
+    assert f"{len(runs)} passed, {5 - len(runs)} skipped" in ended.out
 
 
 @pytest.mark.heavy
 def test_a_platform_that_nobody_knows(tmp_path: Path) -> None:
-    ended = run(tmp_path, "--platform", "a2a33")
-    assert ended.returncode == 4
-    assert "did you mean a2a3" in ended.stderr
-    assert "5 skipped" not in run(tmp_path, "--platform", "lab_npu", ini="optest_platforms = lab_npu\n").stdout
+    run(tmp_path, "--platform", "a2a33").expect(4, err="did you mean a2a3")
+    assert "5 skipped" not in run(tmp_path, "--platform", "lab_npu", ini="optest_platforms = lab_npu\n").out
 
 
 def test_device_lists() -> None:
-    assert parse_devices("0") == (0,)
-    assert parse_devices("0-7") == tuple(range(8))
-    assert parse_devices("0,2,5") == (0, 2, 5)
-    assert parse_devices("0-3,6") == (0, 1, 2, 3, 6)
-    assert parse_devices(" 8 - 9 , 3") == (8, 9, 3)
+    texts = ("0", "0-7", "0,2,5", "0-3,6", " 8 - 9 , 3")
+    assert [*map(parse_devices, texts)] == [(0,), tuple(range(8)), (0, 2, 5), (0, 1, 2, 3, 6), (8, 9, 3)]
 
 
 @pytest.mark.parametrize(
