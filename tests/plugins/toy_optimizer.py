@@ -61,7 +61,7 @@ class Refusing(ToyOptimizer):
     def load(self, content: bytes, variant: str, *_: Any, **more: Any) -> Any:
         if "Breaks" in self.passes(content, variant):
             raise RuntimeError("node input 'mid' is of no node")
-        return OnnxRuntimeBackend.loaded(self, content, "disabled", **more)
+        return OnnxRuntimeBackend.load(self, content, "disabled", **more)
 
     def optimized(self, content: bytes, variant: str) -> tuple[bytes, str]:
         self.load(content, variant)
