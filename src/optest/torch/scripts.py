@@ -199,6 +199,10 @@ def _public_name(function: Callable[..., Any]) -> str:
     if function is torch.autograd.grad:
         return "torch.autograd.grad"
     name = resolve_name(function) or ""
+    own_name = getattr(function, "__name__", "")
+    # ``resolve_name`` knows only overridable functions, so not the one that ``torch.nn.functional.grouped_mm`` calls.
+    if not name and own_name and getattr(torch, own_name, None) is function:
+        name = f"torch.{own_name}"
     return name if name.startswith("torch.") else ""
 
 
