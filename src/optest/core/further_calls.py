@@ -136,7 +136,7 @@ _REPETITIONS = 6
 
 
 def is_reproducible(without: Callable[[], bool], with_it: Callable[[], bool]) -> bool:
-    """Return whether both variants of a call, made in this order before, repeat their results each time.
+    """Return whether both variants of a call repeat their results each time that they run in this order.
 
     Each function makes its call and returns whether the result is the former one.
     """
