@@ -905,3 +905,23 @@ def test_torchs_own_function_is_run_where_a_function_fails(tmp_path: Path, monke
     ):
         with with_second_opinion(other) as asked:
             assert asked is other, "torch needs no second opinion, and a backend in this process no framework"
+
+
+@pytest.mark.parametrize(
+    ("options", "derived"),
+    [
+        ({"case": ["softmax/ordinary/1[[]*"]}, False),
+        ({"case_set": ["ordinary"]}, False),
+        ({"case": ["softmax/sizes/*"]}, True),
+        ({"case": ["*float16*"]}, True),
+        ({"case": ["softmax/ordinary/1[[]*"], "tier": "smoke"}, True),  # picks among all samples
+        ({}, True),
+    ],
+)
+def test_derived_samples_are_left_out_if_unselected(
+    options: dict[str, Any], derived: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = []
+    monkeypatch.setattr("optest.operators.derived_samples.derived_samples", lambda *given: built.append(given) or [])
+    check_request({"backend": "numpy", "op": ["softmax"], **options})
+    assert bool(built) is derived
