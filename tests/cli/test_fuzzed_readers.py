@@ -555,7 +555,7 @@ READERS = {
     "input npz": Reader("x.npz", write_input, f"{_VALIDATE} x.npz", changed_archive, 4, _ONNX),
     "dump": Reader("a.safetensors", write_dumps, _DIFF, changed_safetensors, needs="safetensors"),
     "suite config": Reader("c.yaml", SUITE_CONFIG, f"{_CO} c.yaml", changed_yaml, 15, "torch"),
-    "history": Reader("h.sqlite", write_history, "history --keep h.sqlite -v", changed_history, 8),
+    "history": Reader("h.sqlite", write_history, "history --keep h.sqlite -v", changed_history),
     "journal": Reader("journal.jsonl", write_run, report_words, changed_journal, 8),
     "model cases": Reader("c.yaml", MODEL_CASES, f"{_CO} c.yaml", changed_yaml, 20, "torch"),
     "scene": Reader("test_add.py", SCENE, "run --co --source scene:test_add.py", changed_text),

@@ -132,7 +132,9 @@ def test_every_expectation_is_needed(line: Expectation) -> None:
     # Processors with matrix units or float16 arithmetic have other 16-bit kernels than those that the file is for.
     last = line.op.rpartition(".")[2]
     names = [full for full, info in database().items() if last == info.name.rpartition(".")[2]]
-    found = each_verdict(f"opinfo:{','.join(names)}", line.dtype, tag=("function",), backward=line.is_of_gradients)
+    # Other forms of the call have other upstream gradients, of which few reach a difference.
+    tag = () if line.is_of_gradients else ("function",)
+    found = each_verdict(f"opinfo:{','.join(names)}", line.dtype, tag=tag, backward=line.is_of_gradients)
     excused = next((one for _, one in found if str(one.details.get("expectation", "")).startswith(line.name)), None)
     has_matrix_units = "amx" in TorchBackend().versions().get("torch_cpu", "")
     has_float16 = "avx512_fp16" in Path("/proc/cpuinfo").read_text()
