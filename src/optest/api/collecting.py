@@ -1,4 +1,4 @@
-"""For front ends with their own loop, as pytest: detect files of cases, run cases on request, and sum up runs."""
+"""Services for front ends with a loop of their own, as pytest: detect case files, run cases, and sum up runs."""
 
 from __future__ import annotations
 
