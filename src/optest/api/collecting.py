@@ -1,4 +1,4 @@
-"""Services for front ends with a loop of their own, as pytest: detect case files, run cases, and sum up runs."""
+"""Services for front ends that loop over cases themselves, as pytest: detect case files, run cases, and sum up runs."""
 
 from __future__ import annotations
 

@@ -74,8 +74,8 @@ class BackendDriver:
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:  # noqa: ARG002
         """Return the outputs in order, or by name. ``inputs`` are NumPy arrays in the case's dtypes and layouts.
 
-        It must not write into ``inputs`` unless the case allows it. Outputs may be views of inputs, or other arrays
-        that live until the next call. Raise ``Fault`` with UNSUPPORTED unless a subclass overrides it.
+        It must not write into ``inputs`` unless the case allows it, nor into outputs that it returned before. Raise
+        ``Fault`` with UNSUPPORTED unless a subclass overrides it.
         A driver that writes into buffers of optest defines ``run_into(case, inputs, outputs)`` instead.
         """
         raise Fault(
